@@ -3,6 +3,7 @@
 # make compiled       builds the package with mypyc, which needs a C compiler, in a second environment beside the first
 # make test-compiled  runs the tests of what is compiled, disasters, kept fuzz inputs, the system tests and the KTH proof there,
 #                     with all generated cases
+# make test-hosts     runs tests on hosts in namespaces, under a real Slurm, Flux and ssh (Linux, root); skips what is not there
 # make fuzz           fuzzes all parsers, guided by coverage, TIME=10 seconds or RUNS= inputs each, then both sockets of an
 #                     instance (Linux on x86-64)
 # make wheel          puts two wheels into dist/: the compiled one for this platform, the plain one for all
@@ -22,7 +23,10 @@ COMPILED_TESTS := $(addprefix tests/,core protocol resource jobs sched sim store
 # Where this is set, each of the many processes of the tour and of the tests would compile all sources again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test lint bench fuzz clean compiled test-compiled wheel
+# What jobs over many hosts may take; the tests take a fraction of it
+HOSTS_TIME_S ?= 1200
+
+.PHONY: run test test-hosts lint bench fuzz clean compiled test-compiled wheel
 
 run: $(READY)
 	@$(BIN)/python examples/tour.py
@@ -34,6 +38,10 @@ test: $(READY)
 	@mkdir -p .mypy_cache; $(BIN)/mypy >.mypy_cache/said 2>&1 & types=$$!; \
 	  $(BIN)/python $(PYTEST); tests=$$?; \
 	  wait $$types || { cat .mypy_cache/said; exit 1; }; exit $$tests
+
+# One lab after the other: each has many processes of its own
+test-hosts: $(READY)
+	timeout --signal=INT $(HOSTS_TIME_S) $(BIN)/python -m pytest -m namespaces tests/engine/lab
 
 lint: $(READY)
 	$(BIN)/ruff check .

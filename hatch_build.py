@@ -32,7 +32,7 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling ha
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """What the build needs besides hatchling: mypyc, and what the compiled modules import, for its types."""
+        """Return what the build needs besides hatchling: mypyc, and what the compiled modules import, for its types."""
         return [*NEEDED, *self.metadata.core.dependencies] if _asked() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
-from fluxsched.sched.pool.place import find_fit
+from fluxsched.sched.pool.find_fit import find_fit
 from fluxsched.sched.pool.placement import BEST_FIT, BINPACKING, FAIR, PLACEMENTS, Fits, Shape
 from fluxsched.sched.pool.pool import Pool
 

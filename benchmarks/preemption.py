@@ -22,7 +22,7 @@ from fluxsched.sched.decisions import Granted, Raise
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.fair.accounts import FairSettings
 from fluxsched.sched.policies.fair_preemption import Levels, VictimSearch
-from fluxsched.sched.policy import Waiting
+from fluxsched.sched.policy import PendingJob
 from fluxsched.sched.pool.placement import Shape
 from fluxsched.sched.registry import load
 
@@ -86,7 +86,7 @@ def search(scheduler: Scheduler, spec: Jobspec, now_s: float) -> tuple[float, in
     begun = time.process_time()
     levels = Levels(book.tree)
     banks = levels.scope(account, book.usage(shape))
-    job = Waiting(10**9, 16, NEW_USER, now_s, shape, 60.0, account)
+    job = PendingJob(10**9, 16, NEW_USER, now_s, shape, 60.0, account)
     found = VictimSearch(job, banks, levels, preemptions.running, now_s)
     done = False
     while not done:
@@ -113,7 +113,7 @@ def whole_pass(scheduler: Scheduler, jobid: int, spec: Jobspec, now_s: float) ->
     preemptions = scheduler._preemptions
     preemptions._spared.clear()
     for each in going:
-        preemptions.began(scheduler._ledger.holdings[each])
+        preemptions.began(scheduler._ledger.allocations[each])
     scheduler.cancel(jobid)
     return took_s * 1000, gap_s * 1000, len(going)
 

@@ -25,7 +25,7 @@ from fluxsched.core.jobspec import Count, Jobspec, Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.core.topology import Switch, Topology
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.pool.place import find_fit
+from fluxsched.sched.pool.find_fit import find_fit
 from fluxsched.sched.pool.placement import BEST_FIT, Blocks, Shape
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.registry import load

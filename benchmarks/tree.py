@@ -21,7 +21,7 @@ from fluxsched.core.request import Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.decisions import Granted
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
-from fluxsched.yunikorn.tree.admission import QuotaAdmission
+from fluxsched.yunikorn.tree.asks import QuotaAdmission
 from fluxsched.yunikorn.tree.policy import Tree
 from fluxsched.yunikorn.tree.queue import AskTerms, QueueSettings
 from fluxsched.yunikorn.tree.queue_tree import QueueTree

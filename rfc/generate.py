@@ -24,7 +24,7 @@ import msgspec
 from fluxsched.core.role import Role
 from fluxsched.jobs.states import TRANSITIONS, State
 from fluxsched.leases.leases import STEPS, LeaseState, Wish
-from fluxsched.protocol.messages import common, flux, instance, jobs, resource, sched
+from fluxsched.protocol.messages import common, flux, instance, jobs, keeper, resource, sched
 from fluxsched.protocol.messages.common import Payload
 from fluxsched.protocol.sessions import PLAIN, TYPED, AcquireState, diagram
 from fluxsched.protocol.topics import COMMON, LOCAL_TOPICS, RIGHTS, TOPICS, Scope, Topic
@@ -35,7 +35,7 @@ from fluxsched.yunikorn.machine.effects import RM_TRANSITIONS, RMState
 HERE = Path(__file__).resolve().parent
 SI = HERE.parent / "fluxsched/yunikorn"
 DESCRIPTORS = SI / "si.desc"
-MODULES: tuple[ModuleType, ...] = (common, flux, instance, jobs, resource, sched)
+MODULES: tuple[ModuleType, ...] = (common, flux, instance, jobs, keeper, resource, sched)
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _GENERATED = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -67,7 +67,7 @@ def lease_rows() -> dict[LeaseState, dict[str, LeaseState]]:
 
 
 def own_topics() -> dict[str, Topic]:
-    """The topics that are not common to all services, and those as NAME.x."""
+    """Return the topics that are not common to all services, and those as NAME.x."""
     common = tuple(name.removeprefix("NAME") for name in COMMON)
     return {name: topic for name, topic in TOPICS.items() if not name.endswith(common)} | dict(COMMON)
 
@@ -83,18 +83,20 @@ def topic_table(topics: Mapping[str, Topic]) -> str:
 
 
 def role_table() -> str:
-    """The topics of each role, and for guests of which jobs."""
+    """Return the topics of each role, and for guests of which jobs."""
     lines = ["| least role | topics |", "|---|---|"]
     for role in Role:
         for scope, of in ((None, ""), (Scope.SEEN, ", for jobs that it may see"), (Scope.OWN, ", for jobs of its own")):
-            names = sorted(topic for topic, right in RIGHTS.items() if right[:2] == (role, scope))
-            if names:
-                lines.append(f"| {role}{of} | {' '.join(f'`{name}`' for name in names)} |")
+            found = {name: right for name, right in RIGHTS.items() if right[:2] == (role, scope)}
+            for also, is_keepers in (("", False), (", and keepers", True)):
+                names = sorted(name for name, right in found.items() if right.is_keepers == is_keepers)
+                if names:
+                    lines.append(f"| {role}{of}{also} | {' '.join(f'`{name}`' for name in names)} |")
     return "\n".join(lines) + "\n"
 
 
 def _rows(table: Mapping[tuple[Any, Any], Any], start: Any) -> tuple[dict[Any, dict[str, Any]], Any]:
-    """A table of (state, event) as `diagram` wants it: each state that is in it has a row."""
+    """Return a table of (state, event) as `diagram` wants it: each state that is in it has a row."""
     rows: dict[Any, dict[str, Any]] = {state: {} for state in type(start)}
     for (state, event), after in table.items():
         rows[state][event.value] = after
@@ -107,7 +109,7 @@ def _next_states() -> dict[tuple[Any, Any], Any]:
 
 
 def limit_table() -> str:
-    """The limits of the scheduler interface, from the constants `..._MAX` and the texts below them."""
+    """Return the limits of the scheduler interface, from the constants `..._MAX` and the texts below them."""
     lines = ["| limit | | |", "|---|---|---|"]
     for path in sorted(SI.rglob("*.py")):
         body = ast.parse(path.read_text()).body
@@ -132,12 +134,12 @@ def _text_of(node: ast.stmt | None) -> str:
 
 
 def with_parts(text: str, made: Mapping[str, str]) -> str:
-    """A page with its generated parts as they should be. Raises KeyError for a part that is not made."""
+    """Return a page with its generated parts as they should be. Raises KeyError for a part that is not made."""
     return _GENERATED.sub(lambda match: match[1] + made[match[2]] + match[3], text)
 
 
 def descriptors() -> bytes:
-    """The messages and services of the .proto files, compiled."""
+    """Return the messages and services of the .proto files, compiled."""
     from grpc_tools import protoc  # the schemas are of use without it
 
     with TemporaryDirectory() as scratch:
@@ -185,7 +187,7 @@ def _names(*kinds: object) -> str:
 
 
 def classes(module: ModuleType) -> list[type[Payload]]:
-    """The message classes that `module` declares, in its order; not those that begin with `_`, their bases."""
+    """Return the message classes that `module` declares, in its order; not those that begin with `_`, their bases."""
     return [
         found
         for found in vars(module).values()
@@ -200,7 +202,7 @@ def all_classes() -> list[type[Payload]]:
 
 
 def classes_of(kind: Any) -> tuple[type[Payload], ...]:
-    """The message classes in a topic's `request` or `response`: one, those of a union, or none if it is free-form."""
+    """Return the message classes in a topic's `request` or `response`: one, those of a union, or none if free-form."""
     return tuple(
         found for found in (get_args(kind) or (kind,)) if isinstance(found, type) and issubclass(found, Payload)
     )
@@ -215,7 +217,7 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def render(schema: dict[str, Any]) -> str:
-    """The text of a schema file."""
+    """Return the text of a schema file."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -198,7 +198,7 @@ class World:
         own = {name: options.pop(name) for name in ("cluster_pace", "peer_limits") if name in options}
         if isinstance(options.get("config"), str):
             options["config"] = self.write("site.toml", options["config"])
-        if not {"fake", "config", "test_size", "r_path"} & options.keys():
+        if not {"fake", "config", "test_size", "r_path", "engine"} & options.keys():
             options["fake"] = "4x4"
         settings = replace(settings_of(StartOptions(**options)), **own)
         if unsent_limit_bytes is not None:

@@ -131,7 +131,7 @@ def test_the_tour_shows_the_whole_way(program: Callable[..., tuple[int, str]]) -
 
 def test_the_page_names_every_example_and_they_are_short() -> None:
     files = {path.name: path.read_text().count("\n") for path in EXAMPLES.glob("*.[pt]*")}
-    scripts = {"batch.sh", "operator_flux.sh"}
+    scripts = {"batch.sh", "operator_flux.sh", "slurm_batch.sh"}
     assert set(COMMANDS) - scripts == set(files) == {*PRINTS, "tour.py"}
     assert {name: files[name] for name, lines in LINES_MAX.items() if files[name] > lines} == {}
 

@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "history": {"core", "errors", "jobs", "protocol", "store", "system"},
     "client": {"core", "errors", "messaging", "protocol", "system", "transport"},
     "executor": {"core", "errors", "jobs", "messaging", "protocol", "system", "transport"},
+    "engine": {"client", "config", "core", "errors", "executor", "messaging", "protocol", "system", "transport"},
     "scheduler": {"client", "config", "core", "errors", "messaging", "protocol", "sched", "system", "transport"},
     "services": {
         "client", "config", "core", "errors", "executor", "history", "jobs", "leases", "messaging", "protocol",
@@ -54,8 +55,8 @@ MAY_IMPORT = {
     },
     "yunikorn": {"core", "errors", "sched", "scheduler", "system"},
     "instance": {
-        "client", "clusters", "config", "core", "errors", "executor", "flux", "history", "jobs", "messaging",
-        "protocol", "resource", "services", "store", "system", "transport",
+        "client", "clusters", "config", "core", "engine", "errors", "executor", "flux", "history", "jobs",
+        "messaging", "protocol", "resource", "services", "store", "system", "transport",
     },
     "sim": {
         "config", "core", "errors", "jobs", "protocol", "resource", "sched", "scheduler.session",
@@ -64,10 +65,12 @@ MAY_IMPORT = {
     "views": {"client", "core", "errors", "protocol", "system"},
     "screen": {"core", "errors", "protocol", "system", "views"},
     "web": {"core", "errors", "protocol", "system", "views"},
-    "doctor": {"client", "config", "errors", "executor", "flux", "instance", "messaging", "sim", "store", "system"},
+    "doctor": {
+        "client", "config", "engine", "errors", "executor", "flux", "instance", "messaging", "sim", "store", "system",
+    },
     "cli": {
-        "client", "config", "core", "doctor", "errors", "flux", "instance", "messaging", "screen", "services", "sim",
-        "system", "views", "web", "yunikorn",
+        "client", "config", "core", "doctor", "engine", "errors", "flux", "instance", "messaging", "screen",
+        "services", "sim", "system", "views", "web", "yunikorn",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "leases", "sched")

@@ -22,7 +22,7 @@ from fluxsched.cli.options import (
     viewing,
 )
 from fluxsched.cli.output import Field, duration_text, plural, rounded, time_text, user_name
-from fluxsched.core.text import printable, some_of
+from fluxsched.core.text import printable, some_of, there_are
 from fluxsched.errors import InvalidValue
 
 Info = dict[str, Any]
@@ -51,7 +51,7 @@ def _number(name: str) -> Callable[[ShownAccount], str]:
 
 
 def _percent(name: str) -> Callable[[ShownAccount], str]:
-    """A part of the capacity."""
+    """Return a part of the capacity."""
 
     def text(row: ShownAccount) -> str:
         capacity, usage = row.settings["capacity"], row.info[name]
@@ -133,12 +133,13 @@ def _asked(handle: InstanceHandle, group: str) -> Info:
 
 
 def in_banks(accounts: Sequence[Info], banks: Sequence[str]) -> list[Info]:
-    """The accounts of these banks and below, all if none is named. Raises InvalidValue for unknown ones."""
+    """Return the accounts of these banks and below, all if none is named. Raises InvalidValue for unknown ones."""
     if not banks:
         return list(accounts)
     known = {info["path"][-1]: None for info in accounts if not info["user"]}
     if unknown := [bank for bank in banks if bank not in known]:
-        raise InvalidValue(f"there is no bank {some_of(unknown)}; there are {some_of(list(known))}")
+        noun = "bank" if len(unknown) == 1 else "banks"
+        raise InvalidValue(f"no such {noun}: {some_of(unknown)}; {there_are(list(known))}")
     wanted = set(banks)
     return [info for info in accounts if wanted.intersection(info["path"][:-1] if info["user"] else info["path"])]
 

@@ -28,7 +28,7 @@ OWN = "-"
 
 
 def own_input(*, terminal: bool) -> int | None:
-    """The descriptor of this command's input; None if it has none, or has a terminal and that does not count."""
+    """Return the descriptor of this command's input; None if it has none, or has a terminal and that does not count."""
     try:
         fd = sys.stdin.fileno()
     except (AttributeError, OSError):  # closed, or replaced by something that is no file
@@ -90,7 +90,7 @@ class Forwarder:
         self.ended = True
 
     def say_what_is_unsure(self) -> None:
-        """The instance went away: whether the last pieces have reached the job is not known, and none is sent twice."""
+        """Say that it is not known whether the last pieces have reached the job; none is sent twice."""
         if self._unsure_bytes:
             self._say(f"the last {self._unsure_bytes} bytes of input may be lost")
 
@@ -218,7 +218,7 @@ class TerminalForwarder:
 
 
 def _answered(answer: Any) -> None:
-    """A job that has ended needs no window."""
+    """Ignore the answer: a job that has ended needs no window."""
 
 
 # ---- following a job
@@ -370,7 +370,7 @@ def report_end(result: Mapping[str, Any]) -> int:
 
 
 def job_text(result: Mapping[str, Any]) -> str:
-    """The job that a result is of, and its last attempt where that is another one."""
+    """Return the job that a result is of, and its last attempt where that is another one."""
     last = result.get("last")
     return jobid_text(result["id"]) + (f" (submitted again as {jobid_text(last)})" if last else "")
 

@@ -58,7 +58,7 @@ class _Stdout(io.FileIO):
     """Descriptor 1; its faults are distinguishable from those of other files."""
 
     def write(self, data: Any) -> int | None:  # type: ignore[override]
-        """Raises OutputFault, or BrokenPipeError where the reader has left."""
+        """Raise OutputFault, or BrokenPipeError where the reader has left."""
         try:
             return super().write(data)
         except BrokenPipeError:
@@ -68,7 +68,7 @@ class _Stdout(io.FileIO):
 
 
 def say(text: str) -> None:
-    """A line for stderr, if that takes any."""
+    """Write a line to stderr, if that takes any."""
     with contextlib.suppress(OSError):
         click.echo(printable_lines(text), err=True)
 
@@ -136,7 +136,7 @@ def warn(text: str) -> None:
 
 
 def command_name(ctx: click.Context) -> str:
-    """The command as typed, without the program's own name: `resource drain`."""
+    """Return the command as typed, without the program's own name: `resource drain`."""
     names = []
     while ctx.parent is not None:
         names.append(ctx.info_name or "")
@@ -159,7 +159,7 @@ class Command(click.Command):
     """A command whose handler may raise any error of ours or of the system, and may return its exit status."""
 
     def get_short_help_str(self, limit: int = 0) -> str:
-        """The whole first sentence: a list of commands has room for it."""
+        """Return the whole first sentence: a list of commands has room for it."""
         return super().get_short_help_str(sys.maxsize)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -208,6 +208,7 @@ class Lazy(NamedTuple):
 
     target: str  # "package.module:attribute"
     help: str
+    is_hidden: bool = False  # not for people: not listed
 
 
 class LazyGroup(CommandGroup):
@@ -230,12 +231,12 @@ class LazyGroup(CommandGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the table's order: what belongs together stands together."""
-        return list(self.entries)
+        return [name for name, entry in self.entries.items() if not entry.is_hidden]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The placeholder's place is taken by the command itself as soon as it is to be run or completed."""
+        """Put the command itself in the placeholder's place as soon as it is to be run or completed."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name is None else self.load(name), rest
 
@@ -244,7 +245,8 @@ class LazyGroup(CommandGroup):
         width = max(map(len, self.entries))
         for title, section in self.sections.items():
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), entry.help) for name, entry in section.items()])
+                shown = [(name, entry.help) for name, entry in section.items() if not entry.is_hidden]
+                formatter.write_dl([(name.ljust(width), text) for name, text in shown])
 
 
 class Program(LazyGroup):
@@ -370,7 +372,7 @@ class EndingSignals:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """A signal that comes within is raised by `release`."""
+        """Hold back signals that come within, which `release` raises."""
         self._is_held = True
         try:
             yield
@@ -378,7 +380,7 @@ class EndingSignals:
             self._is_held = False
 
     def release(self) -> None:
-        """Raises EndedBySignal if a signal came while they were held."""
+        """Raise EndedBySignal if a signal came while they were held."""
         if self._came is not None:
             raise EndedBySignal(self._came)
 

@@ -154,13 +154,13 @@ class BatchCommand(Command):
 
 
 def script_of(ctx: click.Context) -> Script:
-    """The script that a BatchCommand has read."""
+    """Return the script that a BatchCommand has read."""
     script: Script = ctx.meta[_SCRIPT]
     return script
 
 
 def _read_script(words: Sequence[str], wrap: bool) -> tuple[Script, list[Directive]]:
-    """The script, and its directives."""
+    """Return the script, and its directives."""
     if wrap and words:
         # one word is text for the shell; several are a command, whose words stay what they are
         text = words[0] if len(words) == 1 else shlex.join(words)
@@ -297,7 +297,7 @@ def proxy(uri: str | None, jobid: int, command: tuple[str, ...]) -> int:
 
 
 def _slots(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The jobspec of the slots asked for, with a command that is still to be replaced."""
+    """Return the jobspec of the slots asked for, with a command that is still to be replaced."""
     chosen = dict(options)
     if chosen["ntasks"] is None:
         if chosen["nodes"] is None:
@@ -307,7 +307,8 @@ def _slots(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def address_of(handle: InstanceHandle, jobid: int) -> str:
-    """The URI of the instance that a job runs. Raises FluxschedError if it runs none, or the instance is not up."""
+    """Return the URI of the instance that a job runs. Raises FluxschedError if it runs none, or the instance is not up.
+    """
     found = handle.rpc("job-manager.lookup", {"id": jobid, "keys": ["eventlog"]})["eventlog"]
     address = _address(found)
     if address is None:
@@ -373,7 +374,7 @@ def _inside(address: str, jobid: int, command: tuple[str, ...], environment: Map
 
 
 def _ends(handle: InstanceHandle, jobid: int) -> Callable[[Any], None]:
-    """Returns when the job has ended, having looked after what is beside it meanwhile."""
+    """Return when the job has ended, having looked after what is beside it meanwhile."""
 
     def wait(beside: Any) -> None:
         for answer in handle.stream("job-manager.eventlog", {"id": jobid, "follow": True}, beside=beside):

@@ -36,7 +36,7 @@ from fluxsched.cli.submit import (  # fmt: skip
 )
 from fluxsched.cli.submit import submit as submit_command
 from fluxsched.cli.submit import submit_array as submit_all
-from fluxsched.core.text import printable
+from fluxsched.core.text import counted, printable
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.system.clock import RandomSource
 
@@ -91,7 +91,7 @@ def _quoted(value: str) -> str:
 
 
 def split_words(words: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[str, tuple[str, ...]]]]:
-    """The command, and the lists behind it: each delimiter with what follows it."""
+    """Return the command, and the lists behind it: each delimiter with what follows it."""
     at = [place for place, word in enumerate(words) if word in DELIMITERS]
     ends = [*at, len(words)]
     lists = [(words[begin], tuple(words[begin + 1 : end])) for begin, end in pairwise(ends)]
@@ -101,7 +101,7 @@ def split_words(words: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[str, 
 def read_inputs(
     lists: Iterable[tuple[str, tuple[str, ...]]], separator: str, read: Callable[[str], str]
 ) -> list[Inputs]:
-    """The lists of inputs. `read` gives the text of a file, `-` being stdin, which is read if there is no list;
+    """Return the lists of inputs. `read` gives the text of a file, `-` being stdin, which is read if there is no list;
     `separator` may be written as `\\n`, `\\t` or `\\0`.
 
     Raises InvalidValue for a list that is empty or linked to none, LimitExceeded above INPUTS_MAX.
@@ -174,7 +174,7 @@ def defined_methods(settings: Iterable[str]) -> Methods:
 
 
 def fill(word: str, row: InputRow, methods: Methods) -> str:
-    """The word with its placeholders replaced. Raises InvalidValue naming the placeholder that cannot be."""
+    """Return the word with its placeholders replaced. Raises InvalidValue naming the placeholder that cannot be."""
     count = iter(range(len(row.values) + 1))
 
     def replaced(match: re.Match[str]) -> str:
@@ -199,7 +199,7 @@ def _value(match: re.Match[str], row: InputRow, methods: Methods, count: Iterato
         return row.seq + (match["seq"] == "seq1")
     index = int(match["index"]) if match["index"] else 0 if match["method"] or len(row.values) == 1 else next(count)
     if index >= len(row.values):
-        raise InvalidValue(f"there are {len(row.values)} inputs per job, counted from 0")
+        raise InvalidValue(f"a job has {counted(len(row.values), 'input')}, counted from 0")
     value = row.values[index]
     if match["method"] is None:
         return value
@@ -226,7 +226,7 @@ def _job_params() -> list[click.Parameter]:
 
 
 def _as_text(param: click.Parameter) -> click.Option:
-    """An option that takes any text: it may hold `{}`."""
+    """Return an option that takes any text: it may hold `{}`."""
     assert isinstance(param, click.Option)
     assert param.name is not None
     kind: dict[str, Any] = {"is_flag": True} if param.is_flag else {"type": str, "multiple": True}
@@ -263,7 +263,7 @@ class Reader:
         )
 
     def read(self, words: Sequence[str], said: str) -> Template:
-        """The template of these words. Raises click.UsageError."""
+        """Return the template of these words. Raises click.UsageError."""
         with self._command.make_context("bulksubmit", list(words), parent=self._ctx) as ctx:
             options = dict(ctx.params)
         copies = copies_of(options.pop("cc"), options.pop("bcc"))
@@ -273,7 +273,7 @@ class Reader:
 
 
 def read_file(name: str) -> str:
-    """The text of a file of inputs. Raises InvalidValue, LimitExceeded or OSError."""
+    """Return the text of a file of inputs. Raises InvalidValue, LimitExceeded or OSError."""
     try:
         if name == "-":
             text = sys.stdin.read(INPUT_CHARS_MAX + 1)

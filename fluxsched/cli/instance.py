@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
@@ -60,6 +61,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--R", "r_path", metavar="F", type=_FILE, help="Take the resources from an R file (RFC 20).")
 @click.option("--fake", metavar="SPEC", help="Made-up resources: 1000x64+4 is 1000 nodes of 64 cores and 4 GPUs.")
 @click.option("--test-size", metavar="N", type=Whole(min=1), help="N targets, each of which is this machine.")
+@click.option("--engine", metavar="ENGINE",
+              help="Run tasks on the hosts of slurm or flux (the allocation around this), ssh:HOSTLIST, auto or none. "
+                   "[default: config or none]")  # fmt: skip
 @click.option("--scheduler", "schedulers", metavar="NAME|none", multiple=True, shell_complete=complete_policies,
               help="Policy (fifo:placement=best-fit) or file; 'easy;debug=fifo' sets another for queue debug. May be "
                    "repeated. [default: config or fifo]")  # fmt: skip
@@ -87,12 +91,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def start(
     schedulers: tuple[str, ...], plugins: tuple[str, ...], daemon: bool, command: tuple[str, ...], **options: Any
 ) -> int:
-    """Start an instance on this machine's resources.
+    """Start an instance on this machine's resources, or on the hosts of an engine.
 
     With COMMAND: run it inside and exit with its status (127: not found, 126: cannot be run). Without: a shell inside;
     the instance ends with it.
     """
-    chosen = [name for name in ("--R", "--fake", "--test-size") if options[_PARAMETERS[name]] is not None]
+    chosen = [name for name, parameter in _PARAMETERS.items() if options[parameter] not in (None, "none")]
     if len(chosen) > 1:
         raise click.UsageError(f"{' and '.join(chosen)} are mutually exclusive: each defines the resources")
     if daemon and command:
@@ -109,7 +113,7 @@ def start(
     if options["web"]:
         need_packages()
     with usage():
-        check_start(options["fake"], schedulers, options["config"])
+        check_start(options["fake"], schedulers, options["config"], options["engine"])
     request = StartOptions(schedulers=schedulers, daemon=daemon, command=command, **options)
     if daemon:
         click.echo(start_daemon(request))
@@ -118,7 +122,7 @@ def start(
     return status
 
 
-_PARAMETERS = {"--R": "r_path", "--fake": "fake", "--test-size": "test_size"}
+_PARAMETERS = {"--R": "r_path", "--fake": "fake", "--test-size": "test_size", "--engine": "engine"}
 
 
 def _located(uri: str | None) -> str:
@@ -194,6 +198,7 @@ def uri(handle: InstanceHandle, jobid: int | None, parent: bool, as_json: bool, 
 
         address = address_of(handle, jobid)
     else:
+        from fluxsched.client.find import parent_of
 
         address = parent_of(handle)
     with connect(address) as other:
@@ -204,7 +209,9 @@ def _print_uri(handle: InstanceHandle, as_json: bool, local: bool, tcp: bool) ->
     if as_json:
         print_json(handle.rpc("instance.info"))
     elif local:
-        click.echo(handle.rpc("attr.get", {"name": "local-uri"})["value"])
+        from fluxsched.client.find import local_uri_of
+
+        click.echo(local_uri_of(handle))
     elif tcp:
         ports = [one for one in handle.rpc("instance.info").get("endpoints", ()) if one.startswith("tcp://")]
         if not ports:
@@ -250,8 +257,8 @@ def ping(handle: InstanceHandle, service: str, count: int | None, interval: floa
 def agent(uri: str | None, **options: Any) -> int:
     """Report targets online while this runs; without heartbeats they become torpid. It reconnects.
 
-    An instance runs all tasks on its own machine. With another --host the targets are made up, to try out how
-    many nodes behave. To run on many machines, use Flux (rfc/flux.md).
+    Without `start --engine` an instance runs all tasks on its own machine. With another --host the targets are made
+    up, to try out how many nodes behave. To run on many machines, use an engine (rfc/engines.md) or Flux (rfc/flux.md).
     """
     where = _located(uri)
     from fluxsched.instance.launch import agent
@@ -293,23 +300,16 @@ def instances(output: Output) -> None:
     output.show({"instances": found}, lambda names: found)
 
 
-def parent_of(handle: InstanceHandle) -> str:
-    """Return the address of the instance around this one. Raises FluxschedError for one that is in no other."""
-    info = handle.rpc("instance.info")
-    parent: str | None = info.get("parent")
-    if parent is None:
-        raise FluxschedError(f"the instance {info['uri']} has no enclosing instance")
-    return parent
-
-
 def go_to_parent(ctx: click.Context) -> None:
     """Have this process, and what it starts, go to the parent of the instance that it would go to."""
+    from fluxsched.client.find import local_uri_of, parent_of
+
     try:
         with connect(None) as handle:
             parent = parent_of(handle)
         with connect(parent) as handle:
             outer = handle.rpc("instance.info")
-            local_uri = handle.rpc("attr.get", {"name": "local-uri"})["value"]
+            local_uri = local_uri_of(handle)
     except FluxschedError as error:
         raise CommandFailed(ctx, f"--parent: {error}") from error
     around = {"FLUXSCHED_URI": parent, "FLUXSCHED_PARENT_URI": outer.get("parent")}
@@ -362,6 +362,24 @@ def _tell(found: Any, as_json: bool) -> None:
         print_json({"path": str(found.path), "bytes": found.size, "jobs": found.jobs})
     else:
         click.echo(f"{found.path}: {found.jobs} jobs, {found.size} bytes")
+
+
+# ---- `keeper`
+
+
+@click.command("keeper", cls=Command)
+@click.option("--connect", is_flag=True, required=True, help="Connect to the instance that standard input introduces.")
+@click.option("--host", metavar="NAME", help="Name of this host. [default: its own]")
+def keeper(connect: bool, host: str | None) -> int:
+    """Run the tasks of an instance on this host. An engine (Slurm, Flux, ssh) starts it, not you.
+
+    It prints a report of the host, reads where its instance is and with which keys to connect, and serves it until it
+    is told to end, gets SIGTERM, or has not heard of the instance for too long; then it ends all tasks.
+    """
+    sys.modules["ssl"] = None  # type: ignore[assignment] # asyncio does without: 3 MiB, 9 ms
+    from fluxsched.engine.keeper import run_keeper
+
+    return run_keeper(host)
 
 
 # ---- `keygen`
@@ -549,7 +567,7 @@ def web(
 
 
 def need_packages() -> None:
-    """Raises Refused, saying what to install, where a package of the extra is missing."""
+    """Raise Refused, saying what to install, where a package of the extra is missing."""
     missing = [module for module in MODULES if find_spec(module) is None]
     if missing:
         raise Refused(f"needs {', '.join(missing)}: pip install 'fluxsched[web]'")

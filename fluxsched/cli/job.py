@@ -155,7 +155,7 @@ def none_matches(asked: JobSelection, states: str) -> str:
 def _still_owed(
     handle: InstanceHandle, act: Act, faults: Sequence[tuple[int, FluxschedError]]
 ) -> Iterator[tuple[int, FluxschedError]]:
-    """The refusals of jobs that could have been hit: others have ended, or started, since they were selected."""
+    """Yield the refusals of jobs that could have been hit: others have ended, or started, since they were selected."""
     left = iter(faults)
     while some := dict(islice(left, ASKED_MAX)):
         request = {"ids": list(some), "constraint": in_states(act.owed), "max_entries": ASKED_MAX}
@@ -287,6 +287,8 @@ def _updates(handle: InstanceHandle, jobid: int, settings: Iterable[str]) -> dic
 def _new_duration(handle: InstanceHandle, jobid: int, text: str) -> float:
     if text[:1] not in ("+", "-"):
         return float(FSD.convert(text, None, None))
+    if text in ("+", "-"):
+        raise click.UsageError(f"duration={text} does not say by how much: duration={text}10m, for example")
     change_s = FSD.convert(text[1:], None, None)
     found = handle.rpc("job-manager.list", {"ids": [jobid]})["jobs"]
     now_s: float = found[0]["duration"] if found else 0.0
@@ -352,7 +354,7 @@ def info(handle: InstanceHandle, jobid: int, key: str | None, as_json: bool) -> 
 
 
 def _with_tasks(handle: InstanceHandle, found: dict[str, Any]) -> dict[str, Any]:
-    """The job with the resource usage of its tasks from its record: a list has only the sums."""
+    """Return the job with the resource usage of its tasks from its record: a list has only the sums."""
     if "usage" not in found:
         return found
     events = handle.rpc("job-manager.lookup", {"id": found["id"], "keys": ["eventlog"]})["eventlog"]
@@ -403,7 +405,7 @@ def _value_text(key: str, value: object) -> str:
 @jobid_argument
 @viewing
 def eventlog(handle: InstanceHandle, jobid: int, printer: EventPrinter, follow: bool) -> None:
-    """A job's events (RFC 21)."""
+    """Show a job's events (RFC 21)."""
     for batch in handle.stream("job-manager.eventlog", {"id": jobid, "follow": follow}):
         for event in batch["events"]:
             printer.show(event)
@@ -458,7 +460,7 @@ def why(handle: InstanceHandle, jobid: int, as_json: bool) -> None:
 
 
 def _earliest(answer: dict[str, Any]) -> Iterator[str]:
-    """The time, how long that is from now, and what it rests on; of these what is known."""
+    """Yield the time, how long that is from now, and what it rests on; of these what is known."""
     from fluxsched.system.clock import SystemClock
 
     start_s = answer.get("earliest")

@@ -91,13 +91,13 @@ def cpu_s(usage: Mapping[str, Any]) -> float:
 
 
 def peak_text(usage: Mapping[str, Any]) -> str:
-    """The peak of the largest process; `<` before a bound."""
+    """Return the peak of the largest process; `<` before a bound."""
     bound = "<" if usage.get("max_rss_is_bound") else ""
     return bound + size_text(usage["max_rss_bytes"])
 
 
 def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
-    """The job's figures, then those of its tasks."""
+    """Yield the job's figures, then those of its tasks."""
     yield f"used: {_figures(usage)}"
     for rank, task in enumerate(usage.get("tasks") or ()):
         yield f"task {rank}: {task['ended']}, {_figures(task)}"
@@ -233,7 +233,7 @@ class JobSelection(NamedTuple):
         return {"and": [*self.terms.values(), *more]}
 
     def said(self) -> str:
-        """The options that were given, for an error."""
+        """Return the options that were given, for an error."""
         ranges = ", ".join("..".join(jobid_text(int(id)) for id in each.split("..")) for each in self.jobs.ranges)
         return ", ".join(ranges if term == RANGES else term for term in self.terms) or "--all"
 
@@ -278,7 +278,7 @@ def _operands(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
 
 
 def jobs_argument(handler: Function) -> Function:
-    """The operands JOBID... and JOBID..JOBID; the handler gets them as `jobs`."""
+    """Return the operands JOBID... and JOBID..JOBID; the handler gets them as `jobs`."""
     return click.argument(
         "jobs", metavar="[JOBID...]", nargs=-1, callback=_operands, shell_complete=complete_jobids
     )(handler)
@@ -348,7 +348,7 @@ def selection_options(*state_flags: str, all_help: str) -> Callable[[Callable[..
 
 
 def selected(handle: InstanceHandle, asked: JobSelection, *more: JobConstraint) -> Iterator[int]:
-    """The ids of the jobs that the selection means, active ones first, from the latest."""
+    """Yield the ids of the jobs that the selection means, active ones first, from the latest."""
     for answer in handle.stream("job-manager.select", {"constraint": asked.constraint(*more)}):
         yield from answer["ids"]
 
@@ -365,7 +365,7 @@ def described(
 
 
 def one_line(job: Mapping[str, Any]) -> str:
-    """A job in a few words: `ƒ2 solver (RUN, kim)`."""
+    """Return a job in a few words: `ƒ2 solver (RUN, kim)`."""
     return f"{jobid_text(job['id'])} {job['name']} ({job['state']}, {user_name(job['userid'])})"
 
 
@@ -379,12 +379,12 @@ REASONS_ASKED_MAX = 200
 
 
 def sort_keys(text: str) -> tuple[SortKey, ...]:
-    """The keys of `--sort`; ids are in order as numbers, however they are written."""
+    """Return the keys of `--sort`; ids are in order as numbers, however they are written."""
     return tuple(key._replace(name="id") if key.name.startswith("id.") else key for key in parse_sort(text, FIELDS))
 
 
 def request_for(asked: JobSelection, every_state: bool, since_s: float | None, count: int) -> dict[str, Any]:
-    """The job-manager.list request: active jobs, unless the options or operands say otherwise."""
+    """Return the job-manager.list request: active jobs, unless the options or operands say otherwise."""
     wants_all = every_state or bool(asked.jobs.ids) or asked.names_states
     ids = asked.jobs.ids if not asked.jobs.ranges else ()
     return list_request([*asked.terms.values()], ids, wants_all, since_s, count or LISTED_MAX)
@@ -441,7 +441,7 @@ def jobs(
 
 
 def _check_there(asked: JobSelection, found: Sequence[Mapping[str, Any]]) -> None:
-    """Raises Refused naming the jobs that were named and are not there."""
+    """Raise Refused naming the jobs that were named and are not there."""
     there = {job["id"] for job in found}
     missing = [typed(jobid) for jobid in asked.jobs.ids if jobid not in there] if not asked.terms else []
     if missing:

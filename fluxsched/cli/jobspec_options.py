@@ -37,7 +37,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import ENV_EXPAND, REQUEUE_MAX
 from fluxsched.core.jobid import has_tags
 from fluxsched.core.jobspec import Jobspec, parse_nodes, parse_part
-from fluxsched.core.text import is_text, printable
+from fluxsched.core.text import is_text, not_among, printable
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.system.clock import SystemClock
 
@@ -52,13 +52,15 @@ _ENVIRONMENT_WARNED = "fluxsched.left-out"
 
 
 def all_rules(ctx: click.Context, param: click.Parameter, rules: tuple[str, ...]) -> list[str]:
-    """Callback of `--env`: its rules and those of --env-remove and --env-file, in the order they were typed."""
+    """Read `--env`: its rules and those of --env-remove and --env-file, in the order they were typed."""
     order = ctx.meta.get(TYPED_ORDER, [])
     return [_PREFIXES[name] + text for name, text in order if name in _PREFIXES] if order else list(rules)
 
 
 def submitted_environment(rules: Iterable[str]) -> dict[str, str]:
-    """The environment to submit: `os.environ` edited by rules, without what cannot be sent. Warns once a command."""
+    """Return the environment to submit: `os.environ` edited by rules, without what cannot be sent. Warns once a
+    command.
+    """
     edited = edited_environment(os.environ, rules)
     left_out = [name for name, value in edited.items() if not name or not (is_text(name) and is_text(value))]
     if not left_out:
@@ -73,7 +75,8 @@ def submitted_environment(rules: Iterable[str]) -> dict[str, str]:
 
 
 def split_templates(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The variables as they are, and those that a rule has given tags to, such as `{{tmpdir}}`: the job's own."""
+    """Return the variables as they are, and those that a rule has given tags to, such as `{{tmpdir}}`: the job's own.
+    """
     tagged = {
         name for name, value in environment.items() if has_tags(value) and os.environ.get(name) != value
     }
@@ -84,7 +87,8 @@ def split_templates(environment: Mapping[str, str]) -> tuple[dict[str, str], dic
 
 
 def edited_environment(base: Mapping[str, str], rules: Iterable[str], depth: int = 0) -> dict[str, str]:
-    """`base` with rules applied in order: `-PATTERN`, `^FILE`, `NAME=VALUE` or `PATTERN` (flux-submit(1), ENV RULES).
+    """Return `base` with rules applied in order: `-PATTERN`, `^FILE`, `NAME=VALUE` or `PATTERN` (flux-submit(1), ENV
+    RULES).
 
     Raises InvalidValue naming the rule that is wrong, OSError for a file that cannot be read.
     """
@@ -176,11 +180,11 @@ COPIES_MAX = 100_000
 
 
 def parse_flags(text: str) -> int:
-    """The mask of a comma separated list of FLAGS. Raises InvalidValue naming all that are unknown."""
+    """Return the mask of a comma separated list of FLAGS. Raises InvalidValue naming all that are unknown."""
     names = [name for name in text.split(",") if name]
     unknown = [name for name in names if name not in FLAGS]
     if unknown:
-        raise InvalidValue(f"{', '.join(unknown)} is not among {', '.join(FLAGS)}")
+        raise InvalidValue(not_among(unknown, list(FLAGS)))
     return sum(FLAGS[name] for name in set(names))
 
 
@@ -212,7 +216,7 @@ def parse_dependency(text: str) -> list[Mapping[str, str]]:
 def parse_begin_time(text: str) -> float:
     """Seconds since the Unix epoch: from `+FSD`, seconds, or a date as in 2030-01-31T12:00."""
     try:
-        after = text.startswith("+")
+        after = text.startswith("+") and text != "+"
         seconds = round(SystemClock.wall_s() + parse_duration(text[1:]), 3) if after else float(text)
     except OverflowError:
         seconds = inf
@@ -383,7 +387,7 @@ def _with(options: Sequence[Callable[..., Any]], handler: Callable[..., Any]) ->
 
 
 def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The jobspec that the options ask for, with these variables on top of its environment.
+    """Return the jobspec that the options ask for, with these variables on top of its environment.
 
     Raises InvalidValue for what does not make a job.
     """
@@ -444,7 +448,7 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
 
 
 def _check_directories(jobspec: Mapping[str, Any]) -> None:
-    """Raises InvalidValue where a file for output would be in a directory that is missing here.
+    """Raise InvalidValue where a file for output would be in a directory that is missing here.
 
     What another job or a tag may make is not looked at, nor what is not below a directory of this machine.
     """
@@ -460,7 +464,7 @@ def _check_directories(jobspec: Mapping[str, Any]) -> None:
 
 
 def _check_parts(options: Mapping[str, Any]) -> None:
-    """Raises click.UsageError for a command, or a number of nodes or tasks, of a job whose parts have their own."""
+    """Raise click.UsageError for a command, or a number of nodes or tasks, of a job whose parts have their own."""
     if not options.get("parts"):
         if not options["command"]:
             raise click.MissingParameter(param_hint="'COMMAND...'", param_type="argument")
@@ -505,7 +509,8 @@ def working_directory(given: str | None) -> str:
 
 
 def with_attribute(jobspec: Mapping[str, Any], setting: str) -> dict[str, Any]:
-    """A copy of `jobspec` with one attribute set, as `flux submit --setattr` does; `^KEY=FILE` reads JSON from a file.
+    """Return a copy of `jobspec` with one attribute set, as `flux submit --setattr` does; `^KEY=FILE` reads JSON from a
+    file.
 
     Without `=VALUE` it is set to 1. A key that starts with neither `system.`, `user.` nor a dot belongs to `system.`.
     """

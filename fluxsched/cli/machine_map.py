@@ -81,7 +81,7 @@ def machine_map(handle: InstanceHandle, by: str, colour: str, include: str | Non
 
 
 def _first(handle: InstanceHandle) -> Mapping[str, Any]:
-    """The whole, with which the stream begins."""
+    """Return the whole, with which the stream begins."""
     for answer in handle.stream("resource.watch"):
         return answer
     raise RPCError("resource.watch: the instance ended the stream at once")
@@ -127,7 +127,7 @@ def _legend(machine: LiveMachine, is_colourful: bool, width: int) -> list[str]:
 
 
 def _swatches(word: str) -> Sequence[str]:
-    """The kinds of cells that a state is shown by: what works also by how much of it is in use."""
+    """Return the kinds of cells that a state is shown by: what works also by how much of it is in use."""
     if word not in USED:
         return (word if word in KINDS else "lost",)
     return LEVELS[1:] if word == "allocated" else LEVELS[:1]

@@ -87,6 +87,7 @@ SECTIONS = {
         "config": Lazy("fluxsched.cli.config:config", "Check, show and reload the configuration."),
         "keygen": Lazy("fluxsched.cli.instance:keygen", "Make keys for tcp ports and their clients."),
         "module": Lazy("fluxsched.cli.config:module", "Load, remove, reload and list scheduler modules."),
+        "keeper": Lazy("fluxsched.cli.instance:keeper", "Run the tasks of an instance on this host.", is_hidden=True),
     },
     "Resources": {
         "resource": Lazy("fluxsched.cli.main:resource", "Show, drain, exclude and move targets."),
@@ -104,6 +105,7 @@ SECTIONS = {
         "urgency": Lazy("fluxsched.cli.job:urgency", "Change a job's urgency, hold it or expedite it."),
         "update": Lazy("fluxsched.cli.job:update", "Change a job's attributes, such as its duration."),
         "wait": Lazy("fluxsched.cli.job:wait", "Wait for jobs to end and exit with their status."),
+        "rsh": Lazy("fluxsched.cli.rsh:rsh", "Run a command on another host of a job."),
         "job": Lazy("fluxsched.cli.job:job", "Inspect one job: info, eventlog, why, attach and more."),
         "queue": Lazy("fluxsched.cli.queue:queue", "Show, enable, disable, start and stop queues."),
         "fair": Lazy("fluxsched.cli.accounts:fair", "Show accounts: shares, usage, limits and jobs."),

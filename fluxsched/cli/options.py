@@ -23,7 +23,7 @@ from click.shell_completion import CompletionItem
 
 from fluxsched.cli.base import warn
 from fluxsched.cli.output import Field, Format, interactive, jobid_text, parse_format, print_json, print_table
-from fluxsched.core.text import printable
+from fluxsched.core.text import not_among, printable
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, LimitExceeded, Refused, RPCError
 from fluxsched.system.clock import SystemClock
 
@@ -41,7 +41,7 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def _ask(ctx: click.Context, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]:
-    """An answer of the instance, empty if there is none."""
+    """Return an answer of the instance, empty if there is none."""
     opener = ctx.find_root().obj
     if opener is None:
         from fluxsched.client.blocking import connect_sync as opener
@@ -67,7 +67,7 @@ def _of(topic: str, names: Callable[[Mapping[str, Any]], Iterable[str]]) -> Comp
 
 
 def complete_jobids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The newest jobs, each with its name and state."""
+    """Return the newest jobs, each with its name and state."""
     from fluxsched.core.jobid import format_f58
 
     found = _ask(ctx, "job-manager.list", {"max_entries": OFFERED_MAX}).get("jobs", [])
@@ -165,7 +165,7 @@ class InstanceHandle(Protocol):
 
 
 def connect(uri: str | None, *, may_guess: bool = False) -> AbstractContextManager[InstanceHandle]:
-    """A handle to the instance: at `uri`, else where FLUXSCHED_URI or the run directory says.
+    """Return a handle to the instance: at `uri`, else where FLUXSCHED_URI or the run directory says.
 
     Of several instances the newest is used only if `may_guess`, for commands that change nothing: else Refused.
     """
@@ -252,7 +252,7 @@ class Output(NamedTuple):
     header: bool
 
     def show(self, answer: object, rows: Callable[[frozenset[str]], Sequence[Any]]) -> None:
-        """The answer itself as JSON, or the rows that `rows(names of fields)` makes of it."""
+        """Print the answer itself as JSON, or the rows that `rows(names of fields)` makes of it."""
         if self.as_json:
             print_json(answer)
         else:
@@ -312,9 +312,10 @@ class WordList(_ParamType):
             return value
         words = tuple(word.strip().lower() for word in value.split(",") if word.strip())
         unknown = [word for word in words if word not in self.allowed]
-        if unknown or not words:
-            named = ", ".join(dict.fromkeys(unknown[:UNKNOWN_NAMED_MAX])) or "nothing"
-            self.fail(f"{named} is not among {', '.join(self.allowed)}", param, ctx)
+        if unknown:
+            self.fail(not_among(list(dict.fromkeys(unknown[:UNKNOWN_NAMED_MAX])), self.allowed), param, ctx)
+        if not words:
+            self.fail(f"name one or more of {', '.join(self.allowed)}", param, ctx)
         return words
 
 
@@ -325,7 +326,7 @@ class StateDirectory(click.Path):
         super().__init__(file_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path, or a usage error."""
+        """Return the path, or a usage error."""
         if value == "":
             self.fail("the name is empty: is a variable unset?", param, ctx)
         return super().convert(value, param, ctx)
@@ -372,7 +373,7 @@ def _time_limit(text: str) -> float:
 
 
 def parse_jobid(text: str) -> int:
-    """The id of a job that an instance can have. Raises InvalidValue."""
+    """Return the id of a job that an instance can have. Raises InvalidValue."""
     from fluxsched.core import jobid
 
     id = jobid.parse_jobid(text)
@@ -392,7 +393,7 @@ class Whole(click.IntRange):
 
 
 def _small(text: str) -> int:
-    """A number of one or two digits, -1 for every other text."""
+    """Return a number of one or two digits, -1 for every other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 2 else -1
 
 
@@ -428,7 +429,7 @@ def note_typed(ctx: click.Context, jobid: int, text: str) -> None:
 
 
 def typed(jobid: int) -> str:
-    """A job id as it was typed, so that a mistake can be found; else in its usual form."""
+    """Return a job id as it was typed, so that a mistake can be found; else in its usual form."""
     noted: dict[int, str] = click.get_current_context().meta.get(_TYPED, {})
     return noted.get(jobid) or jobid_text(jobid)
 
@@ -459,7 +460,7 @@ jobid_argument = click.argument("jobid", metavar="JOBID", type=JOBID)
 
 
 def jobids_argument(*, required: bool = True, only_read: bool = False) -> Callable[[Function], Function]:
-    """The argument `JOBID...`; an error names every text that is not a job id.
+    """Return the argument `JOBID...`; an error names every text that is not a job id.
 
     A job that is named twice, perhaps in two forms, is there once, unless the ids are `only_read`: then all that
     RFC 19 allows are taken as they come.
@@ -492,7 +493,7 @@ FILE_BYTES_MAX = 1 << 20
 
 
 def read_text(name: str, option: str) -> str:
-    """The text of the file `name`; `~` is the home directory. Raises InvalidValue, OSError naming the file."""
+    """Return the text of the file `name`; `~` is the home directory. Raises InvalidValue, OSError naming the file."""
     try:
         with Path(name).expanduser().open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)

@@ -21,10 +21,10 @@ from typing import IO, Any, NamedTuple, NoReturn, TypeVar
 import click
 
 from fluxsched.core.text import UNPRINTABLE, printable
+from fluxsched.core.text import plural as plural
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.views.words import context_text as context_text
 from fluxsched.views.words import duration_text as duration_text
-from fluxsched.views.words import plural as plural
 from fluxsched.views.words import rounded as rounded
 from fluxsched.views.words import time_text as time_text
 from fluxsched.views.words import user_name as user_name
@@ -55,7 +55,7 @@ def tick(is_up: bool) -> str:
 
 
 def jobid_text(jobid: int) -> str:
-    """A job id as people see it: f58 (RFC 19)."""
+    """Return a job id as people see it: f58 (RFC 19)."""
     from fluxsched.core.jobid import format_f58
 
     return format_f58(jobid, ascii=not unicode_ok())
@@ -136,7 +136,7 @@ class Column(NamedTuple):
     droppable: bool = False
 
     def cell(self, value: object) -> str:
-        """The text of one value, cut but not yet aligned."""
+        """Return the text of one value, cut but not yet aligned."""
         text = self._text(value)
         if "h" in self.marks and (not value or not text):
             return "-"
@@ -233,7 +233,7 @@ def sort_rows(rows: Iterable[RowType], keys: Sequence[SortKey], fields: Mapping[
 
 
 def render(rows: Sequence[Any], layout: Format, fields: Mapping[str, Field], *, header: bool = True) -> list[str]:
-    """The lines of a table."""
+    """Return the lines of a table."""
     in_colour = colourful()
     last = -1 if layout.after else len(layout.columns) - 1
     drawn = (

@@ -70,7 +70,7 @@ def new(name: str, directory: Path | None) -> None:
 
 
 def write_package(kind: PackageKind, name: str, directory: Path | None) -> None:
-    """Writes a package of this kind, and says how to try it."""
+    """Write a package of this kind, and says how to try it."""
     from fluxsched.sim.package import check_name, make_package
 
     check_name(kind, name)
@@ -81,7 +81,7 @@ def write_package(kind: PackageKind, name: str, directory: Path | None) -> None:
 
 
 def _typed(paths: Sequence[Path]) -> str:
-    """The module as it is named by its file, which has a `/`."""
+    """Return the module as it is named by its file, which has a `/`."""
     (module,) = [path for path in paths if path.suffix == ".py" and not path.name.startswith("test_")]
     return str(module) if "/" in str(module) else f"./{module}"
 

@@ -33,7 +33,7 @@ MADE, CASE, VERDICT, FAULT, DONE = "made", "case", "verdict", "fault", "done"
 def check_apart(
     spec: str, seed: int, policy: str = "", *, import_s: float = IMPORT_S, silent_s: float = SILENT_S
 ) -> Iterator[RuleVerdict]:
-    """The verdicts on a policy, or with `policy` on a plugin under it.
+    """Yield the verdicts on a policy, or with `policy` on a plugin under it.
 
     A rule in whose case the process came to an end is broken, all others are unclear then. Raises InvalidValue for a
     policy or plugin that cannot be made, with what it did instead.

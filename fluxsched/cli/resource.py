@@ -123,7 +123,7 @@ def _states(allowed: tuple[str, ...], default: str) -> Callable[[Callable[..., A
 
 
 def _wanted(handle: InstanceHandle, include: str | None, queue: str | None) -> Idset | None:
-    """The ranks that the options leave, None if that is all."""
+    """Return the ranks that the options leave, None if that is all."""
     named = [*([include] if include is not None else []), *([f"{QUEUE}:{queue}"] if queue is not None else [])]
     found = [resolved(handle, text) for text in named]
     return found[0] & found[-1] if found else None

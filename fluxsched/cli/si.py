@@ -23,7 +23,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def need_packages() -> None:
-    """Raises Refused, saying what to install, where a package of the extra is missing.
+    """Raise Refused, saying what to install, where a package of the extra is missing.
 
     gRPC's own log on stderr is silenced, unless it is asked for: what goes wrong is in our errors.
     """

@@ -146,7 +146,7 @@ def gen(path: Path | None, **options: Any) -> None:
 
 @contextmanager
 def progress(monotonic_s: Callable[[], float]) -> Iterator[Callable[[str], ProgressLine] | None]:
-    """Makes a progress line a simulation, on a terminal only, and takes them away at the end."""
+    """Make a progress line a simulation, on a terminal only, and take them away at the end."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -43,7 +43,7 @@ QUESTIONS_MAX = 100
 
 
 def check_feasible(handle: InstanceHandle, jobspecs: Iterable[dict[str, Any]], names: Sequence[str] = ()) -> None:
-    """Raises Refused if the scheduler says of one of them that it could never run; then none is to be submitted.
+    """Raise Refused if the scheduler says of one of them that it could never run; then none is to be submitted.
 
     One that is to wait anyway (`--allow-infeasible`) is not checked. Jobs that ask for the same are checked once, and
     of many different ones only the first QUESTIONS_MAX. The error names all that could never run, by `names` where
@@ -198,7 +198,7 @@ class Template(NamedTuple):
     """Of each copy, the jobs of other arrays that must have succeeded: what `paired` finds."""
 
     def job(self, copy: int | None) -> dict[str, Any]:
-        """The jobspec of one copy. Raises InvalidValue."""
+        """Return the jobspec of one copy. Raises InvalidValue."""
         options = self.options
         if self.antecedents:
             after = [{"scheme": "afterok", "value": format_f58(jobid)} for jobid in self.antecedents[copy]]
@@ -213,7 +213,7 @@ class Template(NamedTuple):
 
 
 def filled(options: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """The options with `{cc}` replaced in command, name, queue, files, directory, environment and attributes."""
+    """Return the options with `{cc}` replaced in command, name, queue, files, directory, environment and attributes."""
     made = dict(options)
     for name in _TEXTS:
         if made[name] is not None:
@@ -277,7 +277,8 @@ def after_options(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def paired(templates: Sequence[Template], uri: str | None) -> Sequence[Template]:
-    """The templates with `afterok` of one job for each copy in place of `aftercorr`, for which the instance is asked.
+    """Return the templates with `afterok` of one job for each copy in place of `aftercorr`, for which the instance is
+    asked.
 
     Raises InvalidValue where the other array has more jobs or fewer.
     """
@@ -325,7 +326,8 @@ def _members(handle: InstanceHandle, texts: tuple[str, ...], count: int) -> list
 
 
 def check(templates: Sequence[Template]) -> list[dict[str, Any]]:
-    """The first job of each template. Raises LimitExceeded above COPIES_MAX jobs, InvalidValue naming templates."""
+    """Return the first job of each template. Raises LimitExceeded above COPIES_MAX jobs, InvalidValue naming templates.
+    """
     count = sum(len(template.copies.ids) for template in templates)
     if count > COPIES_MAX:
         raise LimitExceeded(f"{count:,} jobs exceed the limit of {COPIES_MAX:,} at a time: submit them in parts")
@@ -487,7 +489,7 @@ def _terminal_options(options: dict[str, Any]) -> int:
 def own_job(
     handle: InstanceHandle, jobspec: dict[str, Any], options: Mapping[str, Any], reason: Callable[[BaseException], str]
 ) -> Iterator[int]:
-    """A job, by its id, that does not outlive this command if a signal ends it or its output cannot be written.
+    """Submit a job, by its id, that does not outlive this command if a signal ends it or its output cannot be written.
 
     `reason` is the note of its exception then. Raises Refused for a job that could never run.
     """

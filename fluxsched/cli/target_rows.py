@@ -144,7 +144,7 @@ def _somewhere(rows: Iterable[ResourceRow], answer: Mapping[str, Any]) -> list[R
 
 
 def _in_clusters(rows: list[ResourceRow]) -> Idset:
-    """The targets among these that are another instance's."""
+    """Return the targets among these that are another instance's."""
     sources = {id(row.source): row.source for row in rows}
     return Idset.of(rank for source in sources.values() for rank in _mirrored(source))
 
@@ -170,7 +170,7 @@ def where_of(ranks: Idset, source: ResourceSet, made_up: Idset) -> str:
 
 
 def scheduler_view(answer: Mapping[str, Any], state: str) -> ResourceSet:
-    """The resources in one of LIST_STATES."""
+    """Return the resources in one of LIST_STATES."""
     total, down = ResourceSet.parse(answer["all"]), ResourceSet.parse(answer["down"])
     if state in ("all", "up"):
         return total if state == "all" else total - down
@@ -245,7 +245,9 @@ def property_rows(answer: Mapping[str, Any], shown: frozenset[str]) -> list[Reso
 
 
 def _public(source: ResourceSet) -> Mapping[str, Idset]:
-    """The properties that jobs can ask for: those with a leading `+` are the instance's own, such as a queue's mark."""
+    """Return the properties that jobs can ask for: those with a leading `+` are the instance's own, such as a queue's
+    mark.
+    """
     return {name: ranks for name, ranks in source.properties.items() if not name.startswith("+")}
 
 
@@ -303,14 +305,15 @@ def show_switches(handle: InstanceHandle, answer: Mapping[str, Any], wanted: Ids
 
 
 def known_switches(resources: ResourceSet) -> Topology:
-    """The network's shape. Raises Refused if it is not known."""
+    """Return the network's shape. Raises Refused if it is not known."""
     if not resources.topology:
         raise Refused("this instance has no switches: describe them in [topology] of its configuration")
     return resources.topology
 
 
 def _rows(topology: Topology, answer: Mapping[str, Any], wanted: Idset | None) -> list[ResourceRow]:
-    """A row for each switch, those below it after it, then one for the targets under none; without empty ones."""
+    """Return a row for each switch, those below it after it, then one for the targets under none; without empty ones.
+    """
     source = ResourceSet.parse(answer["all"])
     down, allocated = (ResourceSet.parse(answer[name]).ranks for name in ("down", "allocated"))
     ranks = source.ranks if wanted is None else source.ranks & wanted
@@ -341,7 +344,7 @@ def _row(
 
 
 def ranks_under(topology: Topology, source: ResourceSet, ranks: Idset) -> dict[str, Idset]:
-    """The targets under each switch that has some."""
+    """Return the targets under each switch that has some."""
     of_leaf: dict[str, list[int]] = {}
     for rank, host in zip(ranks, source.hosts(ranks).hosts, strict=False):
         leaf = topology.leaf_of.get(host)

@@ -30,7 +30,7 @@ COLOURLESS_TERMINALS = ("dumb", "vt100", "vt102", "vt220", "linux-m", "xterm-mon
 def _filter(
     jobs: Jobs, all_states: bool, terms: Callable[[Jobs], dict[str, JobConstraint]], since: float | None
 ) -> dict[str, Any]:
-    """The options of `fluxsched jobs` that say which jobs, as parameters of the view `jobs`."""
+    """Return the options of `fluxsched jobs` that say which jobs, as parameters of the view `jobs`."""
     asked = JobSelection(jobs, terms(jobs))
     request = request_for(asked, all_states, since, LISTED_DEFAULT)
     return {
@@ -41,7 +41,7 @@ def _filter(
 
 
 def parse_filter(text: str) -> dict[str, Any]:
-    """The parameters of the view `jobs` that such options mean. Raises InvalidValue."""
+    """Return the parameters of the view `jobs` that such options mean. Raises InvalidValue."""
     try:
         with _filter.make_context("filter", shlex.split(text)) as ctx:
             request: dict[str, Any] = _filter.invoke(ctx)

@@ -61,7 +61,7 @@ class PressedKeys:
 
 @contextmanager
 def terminal() -> Iterator[PressedKeys]:
-    """A screen of our own, keys without Enter."""
+    """Take a screen of our own, with keys without Enter."""
     import termios
     import tty
 
@@ -395,7 +395,7 @@ class _Lines:
         self._asked = EMPTY
 
     def tell(self, answer: Mapping[str, Any]) -> None:
-        """A target that was in a state that was asked for is followed out of it."""
+        """Follow a target out of the state that was asked for."""
         output, is_first = self._output, self._layout is None
         now = {_labels(row, output): row for row in self._rows(answer, True)}
         wanted = self._rows(answer, False)
@@ -408,7 +408,7 @@ class _Lines:
 
 
 def _settled(output: Output, rows: Sequence[ResourceRow]) -> Format:
-    """The columns of all lines to come: without those that may be left out and have nothing in them."""
+    """Return the columns of all lines to come: without those that may be left out and have nothing in them."""
     kept = [
         column._replace(droppable=False)
         for column in output.layout.columns

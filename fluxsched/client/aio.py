@@ -58,11 +58,9 @@ class Reply(asyncio.Future[R]):
             self.set_exception(fault)
 
     def send(self, value: None) -> Any:
-        """See `collections.abc.Coroutine`."""
         return self._steps().send(value)
 
     def throw(self, *fault: Any) -> Any:
-        """See `collections.abc.Coroutine`."""
         return self._steps().throw(*fault)
 
     def _steps(self) -> Generator[Any, None, R]:
@@ -71,7 +69,6 @@ class Reply(asyncio.Future[R]):
         return self._awaited
 
     def close(self) -> None:
-        """See `collections.abc.Coroutine`."""
         self.cancel()
 
 

@@ -14,12 +14,19 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fluxsched.core.text import is_text, printable
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.system.clock import SystemClock
-from fluxsched.system.files import INFO_NAME, PREFIX, URI_VARIABLE, base_directory
+from fluxsched.system.files import (
+    INFO_NAME,
+    LOCAL_NAME,
+    PARENT_VARIABLE,
+    PREFIX,
+    URI_VARIABLE,
+    base_directory,
+)
 from fluxsched.system.kept_logs import end_of, state_of
 from fluxsched.system.processes import stat_of
 
@@ -29,8 +36,19 @@ if TYPE_CHECKING:  # commands that need no key start sooner
 RECONNECT_S = 60.0
 """Period in which a client looks for an instance that it has lost (seconds): as long as keepers wait for the instance.
 """
+ANSWER_S = 60.0
+"""Maximum time until an instance must answer where it is (seconds)."""
 RETRY_S, RETRY_MAX_S = 0.05, 2.0
 """Pause before the first attempt, and the longest one; each is twice as long as the one before (seconds)."""
+
+
+class AsksInstance(Protocol):
+    """Connection to an instance that answers where it is."""
+
+    uri: str
+
+    def rpc(self, topic: str, payload: dict[str, Any] | None = None, *, timeout_s: float | None = ...) -> Any:
+        """Return the response to a request. Raises RPCError."""
 
 
 def delays() -> Iterator[float]:
@@ -145,6 +163,27 @@ def find_uri(uri: str | None = None, *, only: bool = False) -> str:
             errno.ENOENT,
         )
     return found[0]
+
+
+def local_uri_of(handle: AsksInstance, timeout_s: float = ANSWER_S) -> str:
+    """Return the address of an instance for Flux's commands. On a host of an engine the instance is at other sockets
+    than those that it names, which are side by side there, too. Raises RPCError.
+    """
+    named = str(handle.rpc("attr.get", {"name": "local-uri"}, timeout_s=timeout_s)["value"])
+    beside = Path(handle.uri.removeprefix("ipc://")).with_name(LOCAL_NAME)
+    return f"local://{beside}" if handle.uri.startswith("ipc://") and beside.is_socket() else named
+
+
+def parent_of(handle: AsksInstance) -> str:
+    """Return the address of the instance around this one, as this process reaches it. Raises FluxschedError for one
+    that is in no other.
+    """
+    info = handle.rpc("instance.info")
+    parent: str | None = info.get("parent")
+    if parent is None:
+        raise FluxschedError(f"the instance {info['uri']} has no enclosing instance")
+    here = os.environ.get(PARENT_VARIABLE)
+    return here if here and handle.uri == os.environ.get(URI_VARIABLE) else parent
 
 
 # ---- one's own key

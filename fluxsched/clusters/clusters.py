@@ -20,6 +20,7 @@ from fluxsched.config.values import ClusterSettings
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.job_text import Why, and_in_clusters
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.text import there_are
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.executor.base import TERMINATING, JobLaunch, Reports, ResumedJob
 from fluxsched.jobs.job import Job
@@ -303,8 +304,7 @@ class Clusters:
         name = request.payload(msg.ClusterForgetRequest).name
         loop = self._loops.get(name)
         if loop is None:
-            known = ", ".join(self._loops) or "none"
-            raise Refused(f"there is no cluster {name!r}; there are: {known}", errno.ENOENT)
+            raise Refused(f"there is no cluster {name!r}; {there_are(list(self._loops))}", errno.ENOENT)
         if loop.table.is_known:
             text = f"cluster {name} answers, so its leases need not be given up: cancel its jobs instead"
             raise Refused(text, errno.EBUSY)

@@ -226,7 +226,6 @@ class OwnLink:
             self._events.listed(listed)
 
     def submit(self, lease: Lease) -> None:
-        """See `ClusterLink`."""
         name = lease.name
 
         def answered(payload: bytes | None, error: RPCError | None) -> None:
@@ -266,23 +265,18 @@ class OwnLink:
             self.withdraw(name, jobid)
 
     def signal(self, jobid: int, signum: int) -> None:
-        """See `ClusterLink`."""
         self._connection.ask("job-manager.kill", jobs.KillRequest(jobid, signum), _ignored)
 
     def limit(self, jobid: int, duration_s: float) -> None:
-        """See `ClusterLink`."""
         updates: dict[str, Any] = {"attributes.system.duration": duration_s}
         self._connection.ask("job-manager.update", jobs.UpdateRequest(jobid, updates), _ignored)
 
     def settle(self, names: Sequence[str]) -> None:
-        """See `ClusterLink`."""
         for start in range(0, len(names), msg.LEASE_NAMES_MAX):
             some = list(names[start : start + msg.LEASE_NAMES_MAX])
             self._connection.ask("lease.settle", msg.LeaseSettleRequest(some), _ignored)
 
     def output(self, jobid: int, take: TakeOutput, ended: Callable[[str | None], None]) -> None:
-        """See `ClusterLink`."""
-
         def answered(payload: bytes | None, error: RPCError | None) -> None:
             if error is None:
                 piece = read(payload, jobs.OutputResponse)
@@ -383,7 +377,6 @@ class FluxLink:
         self._outputs: dict[int, tuple[TakeOutput, Callable[[str | None], None]]] = {}
 
     def begin(self) -> None:
-        """See `ClusterLink`."""
         self._events.reaches(None)
         self._connection.later(SETTLE_S, self._look)
         self._look_at_targets()
@@ -483,17 +476,14 @@ class FluxLink:
             self._connection.ask("job-manager.urgency", {"id": jobid, "urgency": 0}, answered)
 
     def cancel(self, name: str, jobid: int, note: str) -> None:
-        """See `ClusterLink`."""
         if jobid:
             request = {"id": jobid, "type": "cancel", "severity": 0, "note": note}
             self._connection.ask("job-manager.raise", request, _ignored)
 
     def signal(self, jobid: int, signum: int) -> None:
-        """See `ClusterLink`."""
         self._connection.ask("job-manager.kill", {"id": jobid, "signum": signum}, _ignored)
 
     def limit(self, jobid: int, duration_s: float) -> None:
-        """See `ClusterLink`."""
         updates = {"attributes.system.duration": duration_s}
         self._connection.ask("job-manager.update", {"id": jobid, "updates": updates}, _ignored)
 

@@ -83,7 +83,10 @@ class LeaseReports:
 
 
 class ClusterLoop:
-    """The leases of one cluster; `settings` is None for one that is configured no more."""
+    """The leases of one cluster, and the `LinkEvents` of its link.
+
+    `settings` is None for a cluster that is not configured any more.
+    """
 
     def __init__(
         self,
@@ -258,7 +261,6 @@ class ClusterLoop:
     # -- what is heard: see LinkEvents
 
     def listed(self, jobs: Sequence[SeenJob]) -> None:
-        """See `LinkEvents`."""
         log.info("cluster %s answers: it has %d of our jobs", self.name, len(jobs))
         self.since_s = self._turns.wall_s
         self.perform(self.table.listed(jobs))
@@ -270,12 +272,10 @@ class ClusterLoop:
         self._answer_if_known()
 
     def changed(self, jobs: Iterable[SeenJob]) -> None:
-        """See `LinkEvents`."""
         for seen in jobs:
             self.perform(self.table.seen(seen))
 
     def refused(self, name: str, note: str, *, passes: bool) -> None:
-        """See `LinkEvents`."""
         if passes:
             connection = self._connection
             log.info("cluster %s does not take %s at present: %s", self.name, name, note)
@@ -286,7 +286,6 @@ class ClusterLoop:
             self.perform(self.table.refused(name, note))
 
     def closed(self, why: str) -> None:
-        """See `LinkEvents`."""
         if why and why != self.offered.closed:
             log.info("cluster %s takes no jobs at present: %s", self.name, why)
         self.offered.close(why)
@@ -298,12 +297,10 @@ class ClusterLoop:
             self._connection.lose(DISPLACED)
 
     def turned_away(self, name: str, note: str) -> None:
-        """See `LinkEvents`."""
         if self.table.is_known:
             self.perform(self.table.closed(name, note))
 
     def absent(self, name: str) -> None:
-        """See `LinkEvents`."""
         if self.table.is_known:
             self.perform(self.table.absent(name))
 
@@ -313,12 +310,10 @@ class ClusterLoop:
         states: Mapping[str, str] | None,
         groups: Mapping[str, str] | None,
     ) -> None:
-        """See `LinkEvents`."""
         self.offered.change(R, states, groups)
         self._answer_if_known()
 
     def reaches(self, groups: tuple[str, ...] | None) -> None:
-        """See `LinkEvents`."""
         self.offered.mirror.wanted_groups = groups
 
     def _answer_if_known(self) -> None:

@@ -1,4 +1,4 @@
-"""Sources of an instance's R: a file, the configuration, an enclosing job, this machine, or nowhere.
+"""Sources of an instance's R: a file, the configuration, an engine's hosts, an enclosing job, this machine, or nowhere.
 
 Law: what the command line names replaces what the configuration names; groups, exclude and the members of queues are
 then looked up among the targets that there are, and everything that does not fit is named at once, with its line.
@@ -18,10 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fluxsched.config.toml import TomlFault, raise_faults
-from fluxsched.config.values import Config, HostEntry
 from fluxsched.core.amounts import AMOUNT_MAX, MEMORY
 from fluxsched.core.documents import TEXT_CHARS_MAX
 from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
@@ -35,6 +34,9 @@ from fluxsched.resource.inventory import EXCLUDE, Inventory, describe
 from fluxsched.system.clock import local_moment
 from fluxsched.system.files import read_text
 from fluxsched.system.log import logger
+
+if TYPE_CHECKING:  # keepers of other hosts start 50 ms sooner without schedulers
+    from fluxsched.config.values import Config, HostEntry
 
 ENCLOSED = "job-info"
 """RFC 44's method of resources that come from an enclosing job."""
@@ -311,8 +313,9 @@ class Sources:
 
     `groups` are the configured ones and `exclude`, without `default`. `real`: every target represents this machine.
     `made_up`: the targets are nowhere, so they are online from the start, and what runs there runs here, unpinned.
-    `topology` is this machine, with cores numbered as the inventory numbers them; None for made-up targets. `source` is
-    R without what the configuration adds to it: groups, queues, switches, shared amounts.
+    `topology` is this machine, with cores numbered as the inventory numbers them; None for made-up targets, and for
+    remote ones, where keepers bind what they run. `source` is R without what the configuration adds to it: groups,
+    queues, switches, shared amounts.
     """
 
     inventory: Inventory
@@ -321,12 +324,21 @@ class Sources:
     made_up: bool
     topology: MachineTopology | None
     source: ResourceSet = EMPTY_R
+    remote: bool = False
+    """True if an engine has started a keeper on each host: targets are online while their keeper is connected."""
 
     def made_up_of(self, resources: ResourceSet) -> Idset:
         """Return those of the targets that are not this machine; their tasks run on this machine all the same."""
+        if self.remote:
+            return EMPTY
         if self.topology is None:
             return resources.ranks
         return resources.ranks - resources.ranks_of(self.topology.host)
+
+
+    def held_by_keepers(self) -> Sources:
+        """Return these sources as those of an engine's hosts."""
+        return replace(self, real=False, made_up=False, topology=None, remote=True)
 
 
 def unchanged(found: Sources) -> Sources:
@@ -340,6 +352,7 @@ def build_inventory(
     r_path: Path | None = None,
     fake: str | None = None,
     test_size: int | None = None,
+    reported: ResourceSet | None = None,
     enclosing: ResourceSet | None = None,
     is_elastic: bool = False,
     given: ResourceSet | None = None,
@@ -350,6 +363,8 @@ def build_inventory(
     """Return the resources of these options, else of the configuration, else of an enclosing job's R, else of this
     machine.
 
+    `reported` is the R of an engine's hosts, which takes the place of the options.
+
     `is_elastic`: the enclosing job may get other targets.
 
     `given` is an R from a request, used like a file's, instead of all of these. `known` are faults of the configuration
@@ -357,9 +372,13 @@ def build_inventory(
     are looked up for the configuration. Raises InvalidValue naming all that is wrong: these, and with the line of each
     group and queue all unknown and all doubly owned targets.
     """
-    config, faults = config or Config(), list(known)
-    _check_exclusive({"--R": r_path, "--fake": fake, "--test-size": test_size})
-    if all(source is None for source in (given, fake, test_size, r_path)):
+    if config is None:
+        from fluxsched.config.values import Config
+
+        config = Config()
+    faults = list(known)
+    _check_exclusive({"--R": r_path, "--fake": fake, "--test-size": test_size, "--engine": reported})
+    if all(source is None for source in (given, fake, test_size, r_path, reported)):
         if any(fault.path[:2] in _RESOURCES for fault in faults):  # the targets would be unknown
             raise_faults(config.name, faults)
         try:
@@ -369,6 +388,9 @@ def build_inventory(
             raise
     elif given is not None:
         found = described(usable_resources(given, "R"), topology())
+    elif reported is not None:
+        inventory = Inventory(_dressed(reported, config), _DISCOVERED)
+        found = Sources(inventory, {}, real=False, made_up=False, topology=None, remote=True)
     elif fake is not None:
         made = _dressed(fake_resources(fake), config)
         found = Sources(Inventory(made, _CONFIGURED), {}, real=False, made_up=True, topology=None)

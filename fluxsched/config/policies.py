@@ -18,9 +18,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from fluxsched.core.text import there_are
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs.queues import DEFAULT_GROUP, QueueConfig
-from fluxsched.sched.engine.running import book_for
+from fluxsched.sched.engine.held_jobs import book_for
 from fluxsched.sched.loading import PLUGIN_SIGN, is_file, join_plugins, parse_spec, split_plugins
 from fluxsched.sched.policy import Option
 from fluxsched.sched.registry import (
@@ -167,7 +168,7 @@ def composed(specs: str, groups: Sequence[str], queues: Mapping[str, QueueConfig
         raise InvalidValue(text)
     for name in named:
         if name not in queues:
-            known = f"there are {', '.join(queues)}" if queues else "there are none"
+            known = there_are(list(queues))
             raise InvalidValue(f"queue {name!r} has a policy in {specs!r}, but is not configured: {known}")
         if (group := queues[name].group) not in groups:
             raise InvalidValue(

@@ -1,11 +1,11 @@
 """Reading an instance's configuration: TOML into checked values, every fault with file, line and key.
 
 The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `[topology]`, `[queues.NAME]` and
-`[policy]` in the form of RFC 33 with our `group` and `groups`, `[[scheduler]]`, `[[cluster]]`, `[fair]`, `[exec]`,
-`[access]`, `[log]`, `[metrics]`, `[web]`, `[job-manager]`. `[fair]` is also read from the object that `config.get`
-gives to a scheduler, ours or Flux's. Law: a key that we do not act upon is refused, since a limit or an access rule
-that is silently ignored is worse than none. No code of a plugin is run: only its specification is checked, down to the
-options of built-in policies.
+`[policy]` in the form of RFC 33 with our `group` and `groups`, `[[scheduler]]`, `[[cluster]]`, `[engine]`, `[fair]`,
+`[exec]`, `[access]`, `[log]`, `[metrics]`, `[web]`, `[job-manager]`. `[fair]` is also read from the object that
+`config.get` gives to a scheduler, ours or Flux's. Law: a key that we do not act upon is refused, since a limit or an
+access rule that is silently ignored is worse than none. No code of a plugin is run: only its specification is checked,
+down to the options of built-in policies.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fluxsched.config.toml import Document, TomlFault, TomlTable, raise_faults
 from fluxsched.config.values import (
     HEARTBEAT_S,
     KILL_TIMEOUT_S,
+    NO_ENGINE,
     NO_LIMIT,
     OFFLINE_HEARTBEATS,
     TORPID_HEARTBEATS,
@@ -34,6 +35,7 @@ from fluxsched.config.values import (
     ResourceConfig,
     SchedulerSettings,
     read_clusters,
+    read_engine,
     read_history,
     read_log,
     read_metrics,
@@ -47,7 +49,7 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import check_name
 from fluxsched.core.resources import LOCAL_PREFIX, check_property
-from fluxsched.core.text import some_of
+from fluxsched.core.text import there_are
 from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
 from fluxsched.jobs.queues import Banks, QueueConfig
 from fluxsched.messaging.keys import AccessRules, user_id
@@ -143,7 +145,9 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
     access = read_access(root.table("access"), directory)
     log_format, metrics = read_log(root.table("log")), read_metrics(root.table("metrics"))
     history, page = read_history(root.table("job-manager")), read_page(root.table("web"))
-    network = read_topology(root.table("topology"), directory)
+    network, engine = read_topology(root.table("topology"), directory), read_engine(root.table("engine"))
+    if engine.kind != NO_ENGINE and resource.path is not None:
+        root.table("engine").fault("kind", "the hosts report their resources: remove [resource] path, or [engine]")
     root.done()
     raw, lines = document.raw, document.lines
     config = Config(
@@ -156,6 +160,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
         page,
         network,
         clusters,
+        engine,
     )  # fmt: skip
     return config, document.faults
 
@@ -164,11 +169,9 @@ def _check_defaults(
     system: TomlTable, defaults: Defaults, queues: Mapping[str, QueueConfig], fair: FairSettings
 ) -> None:
     if defaults.queue is not None and defaults.queue not in queues:
-        known = ", ".join(queues) or "none"
-        system.fault("queue", f"queue {shown(defaults.queue)} is not configured; there are: {known}")
+        system.fault("queue", f"queue {shown(defaults.queue)} is not configured; {there_are(list(queues))}")
     if defaults.bank is not None and fair.banks is not None and defaults.bank not in fair.banks:
-        known = some_of(list(fair.banks))
-        system.fault("bank", f"bank {shown(defaults.bank)} is not in [fair.banks]; there are: {known}")
+        system.fault("bank", f"bank {shown(defaults.bank)} is not in [fair.banks]; {there_are(list(fair.banks))}")
 
 
 def queue_configs(config: Config | None) -> dict[str | None, QueueConfig]:
@@ -533,8 +536,8 @@ def check_group(table: TomlTable, key: str | None, group: str, groups: set[str])
     if group == EXCLUDE:
         table.fault(key, f"group {EXCLUDE!r} cannot be acquired")
     elif group not in groups:
-        known = ", ".join(sorted(groups))
-        table.fault(key, f"group {group!r} is not in [resource.groups]; there are: {known} (it may be empty there)")
+        known = there_are(sorted(groups))
+        table.fault(key, f"group {group!r} is not in [resource.groups]; {known} (it may be empty there)")
 
 
 def _check_section_name(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Values of a configuration, frozen, and the readers of `[[cluster]]`, `[topology]` and the tables of operation.
+"""Values of a configuration, frozen, and readers of `[[cluster]]`, `[topology]`, `[engine]` and tables of operation.
 
 Law: every value here has been checked as far as the text alone allows. What needs the targets (do the hosts exist, do
 groups overlap) is checked by `config.inventory`, which asks `Config.where` for the line. What a set of switches may be
@@ -289,6 +289,95 @@ def _switch(table: TomlTable) -> Switch | None:
     return None
 
 
+# ---- engine
+
+SLURM, FLUX, SSH, PROCESSES, AUTO_ENGINE, NO_ENGINE = "slurm", "flux", "ssh", "processes", "auto", "none"
+JOB_ENGINE = "job"
+"""Kind of engine of an instance that is a job over several hosts of another one, which nobody has to name."""
+ENGINE_KINDS = (SLURM, FLUX, SSH, PROCESSES, AUTO_ENGINE, NO_ENGINE)
+ENGINE_TEXT = "slurm, flux, ssh:HOSTLIST, auto or none"
+"""Values of `start --engine`; `processes:N` is for tests."""
+START_TIMEOUT_S = 60.0
+"""Maximum time until the keepers of all hosts must have reported (seconds), unless `start-timeout` sets another one."""
+PING_S, PING_MAX_S = 2.0, 4.0
+"""Interval of the pings of a keeper, and that where there are many hosts (seconds)."""
+ORPHAN_TIMEOUT_S, KEPT_ORPHAN_TIMEOUT_S = 10.0, 60.0
+"""Time for which keepers run on without their instance (seconds), unless `orphan-timeout` sets another one: without a
+state directory, and with one, in which a restarted instance finds their jobs.
+"""
+ENGINE_TIME_MAX_S = 86_400.0
+"""The longest of these times: a day."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """The engine that holds the hosts of an instance (`engine.engines`)."""
+
+    kind: str = NO_ENGINE
+    hosts: str = ""
+    """Hostlist, for ssh and processes."""
+    start_timeout_s: float = START_TIMEOUT_S
+    orphan_timeout_s: float | None = None
+    """None: the default, which depends on whether there is a state directory."""
+    address: str | None = None
+    """Address of this machine at which the hosts reach the instance; None: the one on the way to them."""
+
+    def named(self, text: str) -> EngineSettings:
+        """Return these settings with the engine of a `--engine` option. Raises InvalidValue."""
+        kind, hosts = parse_engine(text)
+        return replace(self, kind=kind, hosts=hosts)
+
+    def orphan_timeout(self, *, is_kept: bool) -> float:
+        """Return the time for which keepers run on without their instance; `is_kept`: it has a state directory."""
+        if self.orphan_timeout_s is not None:
+            return self.orphan_timeout_s
+        return KEPT_ORPHAN_TIMEOUT_S if is_kept else ORPHAN_TIMEOUT_S
+
+
+def parse_engine(text: str) -> tuple[str, str]:
+    """Return kind and hostlist of a text such as `ssh:n[1-4]`; hosts of `processes:3` are p[0-2]. Raises InvalidValue.
+    """
+    kind, colon, hosts = text.partition(":")
+    if kind == PROCESSES and hosts.isascii() and hosts.isdecimal() and len(hosts) < 5 and int(hosts):
+        return kind, f"p[0-{int(hosts) - 1}]"
+    if kind == SSH and hosts:
+        Hostlist.parse(hosts)
+        return kind, hosts
+    if colon or kind not in ENGINE_KINDS or kind in (SSH, PROCESSES):
+        raise InvalidValue(f"engine {text[:80]!r} is not one of {ENGINE_TEXT}")
+    return kind, ""
+
+
+def read_engine(table: TomlTable) -> EngineSettings:
+    """Return the settings of `[engine]`."""
+    kind, hosts = table.choice("kind", ENGINE_KINDS), table.joined("hosts")
+    table.accepts("hosts", Hostlist.parse, hosts)
+    start_s, orphan_s = (_engine_time(table, key, lowest_s) for key, lowest_s in _ENGINE_TIMES)
+    address = table.text("address")
+    if kind in (SSH, PROCESSES) and not hosts:
+        table.fault("kind", f'{kind} needs hosts = "n[1-4]"')
+    elif kind is not None and hosts and kind not in (SSH, PROCESSES):
+        table.fault("hosts", f"is for kind ssh: the hosts of {kind} are those of its allocation")
+    elif "kind" not in table and (hosts or start_s or orphan_s or address):
+        table.fault(None, f"has no kind: give one of {', '.join(ENGINE_KINDS)}")
+    table.done()
+    return EngineSettings(
+        kind or NO_ENGINE, hosts, START_TIMEOUT_S if start_s is None else start_s, orphan_s, address or None
+    )
+
+
+_ENGINE_TIMES = (("start-timeout", 1.0), ("orphan-timeout", 2 * PING_S))
+"""Keys of times, and the shortest: a keeper must have missed two answers before it ends its tasks."""
+
+
+def _engine_time(table: TomlTable, key: str, lowest_s: float) -> float | None:
+    found = table.duration_s(key)
+    if found is not None and not lowest_s <= found <= ENGINE_TIME_MAX_S:
+        table.fault(key, f"{found:g} s is not within {lowest_s:g} s and {ENGINE_TIME_MAX_S:g} s")
+        return None
+    return found
+
+
 # ---- the whole configuration
 
 HEARTBEAT_S = 2.0
@@ -417,6 +506,7 @@ class Config:
     page: PageSettings = field(default_factory=PageSettings)
     network: TopologySettings = field(default_factory=TopologySettings)
     clusters: tuple[ClusterSettings, ...] = ()
+    engine: EngineSettings = EngineSettings()
 
     def where(self, table: str, key: str | int | None = None) -> str:
         """Return `file:line` of a key in a table named by its dotted path, for error texts."""

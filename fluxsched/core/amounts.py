@@ -42,14 +42,15 @@ _BINARY: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def check_kind(kind: object) -> str:
-    """The name of a countable kind: a letter, then letters, digits and `_.-`, 64 in all, none of RFC 25's types."""
+    """Return the name of a countable kind: a letter, then letters, digits and `_.-`, 64 in all, none of RFC 25's types.
+    """
     if type(kind) is not str or _KIND.fullmatch(kind) is None or kind in RESERVED:
         raise InvalidValue(f"{shown(kind)} is not the name of a countable resource, such as memory")
     return kind
 
 
 def check_amount(amount: object) -> int:
-    """An amount as R and jobspecs have it."""
+    """Return an amount as R and jobspecs have it."""
     if type(amount) is not int or amount < 1:
         raise InvalidValue(f"an amount must be a whole number of 1 or more, not {shown(amount)}")
     if amount > AMOUNT_MAX:

@@ -47,7 +47,7 @@ class ArchivedFile(NamedTuple):
 
 
 def parse_archive(obj: object) -> tuple[ArchivedFile, ...]:
-    """The files of an archive, empty if there is none.
+    """Return the files of an archive, empty if there is none.
 
     Raises InvalidValue naming the file that is wrong, LimitExceeded above a named limit.
     """
@@ -77,7 +77,7 @@ def _check_tree(files: tuple[ArchivedFile, ...]) -> None:
 
 
 def script_file(script: str) -> dict[str, Any]:
-    """A program as an archive has it."""
+    """Return a program as an archive has it."""
     return {
         "mode": stat.S_IFREG | 0o700,
         "size": len(script.encode()),
@@ -214,7 +214,7 @@ _SHELL_OPTIONS: Final[Mapping[str, Any]] = {"per-resource": {"type": "node"}, "m
 
 
 def _split(word: str, rest: list[str]) -> tuple[str, str]:
-    """An option that has a value, and that, from the word itself or the next one."""
+    """Return an option that has a value, and that, from the word itself or the next one."""
     name, equals, value = word.partition("=")
     if not word.startswith("--"):
         name, equals, value = word[:2], word[2:], word[2:]
@@ -277,7 +277,7 @@ class _Literal:
 
 
 def parse_directives(script: str) -> list[Directive]:
-    """The directives of a script, in order; lines whose options are commented out are left away.
+    """Return the directives of a script, in order; lines whose options are commented out are left away.
 
     Raises InvalidValue that begins with the line: `line 6: ...`.
     """

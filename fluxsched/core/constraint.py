@@ -42,7 +42,7 @@ _Object = dict[str, object]
 
 
 def parse_query(text: str) -> _Object:
-    """The RFC 31 object of a query such as `ssd & !gpu | host:node[0-3] rank:0-3`; a bare term is a property.
+    """Return the RFC 31 object of a query such as `ssd & !gpu | host:node[0-3] rank:0-3`; a bare term is a property.
 
     Commas separate properties that are all required. Raises InvalidValue naming the position of a syntax error,
     LimitExceeded above TEXT_CHARS_MAX or NESTING_MAX.
@@ -154,14 +154,14 @@ class Constraint:
 
     @classmethod
     def parse(cls, obj: object) -> Constraint:
-        """The constraint of an RFC 31 object; several operators in one object must all match.
+        """Return the constraint of an RFC 31 object; several operators in one object must all match.
 
         Raises InvalidValue naming the part that is wrong, LimitExceeded above DEPTH_MAX, TERMS_MAX or WEIGHT_MAX.
         """
         return _ConstraintParser().constraint(obj, "constraint", 1)
 
     def to_json(self) -> dict[str, object]:
-        """The RFC 31 object, `{}` for EVERYTHING; `parse` gives the same constraint back."""
+        """Return the RFC 31 object, `{}` for EVERYTHING; `parse` gives the same constraint back."""
         if self == EVERYTHING:
             return {}
         values = [value.to_json() if isinstance(value, Constraint) else str(value) for value in self.values]
@@ -171,7 +171,8 @@ class Constraint:
         return _render(self)[0]
 
     def match(self, ranks: Idset, properties: Mapping[str, Idset], hosts: Callable[[str], Idset]) -> Idset:
-        """The subset of `ranks` that this accepts; `properties` and `hosts` give the ranks of a name, in any superset.
+        """Return the subset of `ranks` that this accepts; `properties` and `hosts` give the ranks of a name, in any
+        superset.
 
         A property `name@suffix` counts as `name` too (RFC 20).
         """
@@ -202,7 +203,8 @@ EVERYTHING: Final = Constraint("and", ())
 
 
 def parse_constraint_text(text: str) -> Constraint:
-    """The constraint that a person wrote, such as `ssd & !(gpu | host:node[0-3]) rank:0-3`. Raises like `parse`."""
+    """Return the constraint that a person wrote, such as `ssd & !(gpu | host:node[0-3]) rank:0-3`. Raises like `parse`.
+    """
     return Constraint.parse(parse_query(text))
 
 

@@ -29,7 +29,7 @@ SHOWN_CHARS: Final = 40
 
 
 def load_object(source: object, what: str) -> dict[str, Any]:
-    """The JSON object that `source` is or holds; a dict is returned as it is, not copied.
+    """Return the JSON object that `source` is or holds; a dict is returned as it is, not copied.
 
     Raises InvalidValue, starting with `what`, for text that is not JSON or not an object, LimitExceeded above
     TEXT_CHARS_MAX or when nested too deeply to be read.
@@ -74,7 +74,8 @@ def named(path: str, fault: InvalidValue) -> InvalidValue:
 
 
 def shown(value: object) -> str:
-    """A wrong value in an error text: short scalars as they are, of everything else the type, whatever its size."""
+    """Return a wrong value in an error text: short scalars as they are, of everything else the type, whatever its size.
+    """
     if isinstance(value, str):
         return repr(value if len(value) <= SHOWN_CHARS else value[:SHOWN_CHARS] + "...")
     if isinstance(value, float) or (type(value) is int and abs(value) < 10**SHOWN_CHARS):
@@ -88,7 +89,7 @@ _MAYBE_LONE: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 def _check_texts(obj: object, what: str) -> None:
-    """Raises InvalidValue with the path of a text that has a lone surrogate, which cannot be encoded."""
+    """Raise InvalidValue with the path of a text that has a lone surrogate, which cannot be encoded."""
     todo: list[tuple[str, object]] = [("", obj)]
     while todo:
         path, value = todo.pop()
@@ -151,7 +152,8 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_text(table: Mapping[str, Any]) -> str:
-    """The text of a table of texts, numbers, booleans, arrays and tables, without JSON's null, which TOML lacks."""
+    """Return the text of a table of texts, numbers, booleans, arrays and tables, without JSON's null, which TOML lacks.
+    """
     text = "\n".join(_lines(table, ())).strip()
     return f"{text}\n" if text else ""
 
@@ -182,12 +184,12 @@ def _is_header(value: object) -> bool:
 
 
 def path_text(keys: Iterable[str]) -> str:
-    """A path of keys as TOML writes it: `fair.banks.optics`."""
+    """Return a path of keys as TOML writes it: `fair.banks.optics`."""
     return ".".join(map(key_text, keys))
 
 
 def key_text(key: str) -> str:
-    """A key as it stands in a table or between the dots of a path."""
+    """Return a key as it stands in a table or between the dots of a path."""
     return key if _BARE.fullmatch(key) else _text(key)
 
 
@@ -197,7 +199,7 @@ def _text(text: str) -> str:
 
 
 def inline(value: object) -> str:
-    """A value on one line."""
+    """Return a value on one line."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -56,7 +56,8 @@ def parse_clock(text: str) -> float:
 
 
 def format_duration(duration_s: float) -> str:
-    """The RFC 23 text of this many seconds, exact: in the largest unit that needs six digits at most, else in seconds.
+    """Return the RFC 23 text of this many seconds, exact: in the largest unit that needs six digits at most, else in
+    seconds.
 
     Raises InvalidValue for a negative or undefined number.
     """

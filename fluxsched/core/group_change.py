@@ -88,7 +88,7 @@ def with_own_topology(resources: ResourceSet) -> ResourceSet:
 
 
 def _rewired(before: ResourceSet, after: ResourceSet, among: Idset) -> Topology | None:
-    """The switches of targets `among`, if they are others than before."""
+    """Return the switches of targets `among`, if they are others than before."""
     if before.topology is after.topology:
         return None
     was, now = (source.topology.restrict(source.hosts(among).hosts) for source in (before, after))

@@ -39,7 +39,7 @@ class Hostlist:
 
     @classmethod
     def parse(cls, text: object) -> Hostlist:
-        """The list that an RFC 29 text names; empty expressions (`""`, `"a,,b"`) add nothing.
+        """Return the list that an RFC 29 text names; empty expressions (`""`, `"a,,b"`) add nothing.
 
         Raises InvalidValue naming the expression that is wrong, LimitExceeded above HOSTS_MAX or HOST_CHARS_MAX.
         """
@@ -55,7 +55,7 @@ class Hostlist:
 
     @classmethod
     def of(cls, hosts: Iterable[str]) -> Hostlist:
-        """The list of these names, each one host, not an expression. Raises like `parse`."""
+        """Return the list of these names, each one host, not an expression. Raises like `parse`."""
         names = tuple(hosts)
         for name in names:
             if not _NAME.fullmatch(name):
@@ -138,7 +138,7 @@ def _expand(text: str) -> list[str]:
 
 
 def _expand_idlist(hosts: list[str], prefix: str, idlist: str, suffix: str) -> None:
-    """Appends `prefix[idlist]suffix`; leading zeros of the first id hold for all, a later id's own are kept too."""
+    """Append `prefix[idlist]suffix`; leading zeros of the first id hold for all, a later id's own are kept too."""
     list_width: int | None = None
     for part in idlist.split(","):
         match = _RANGE.fullmatch(part)
@@ -157,7 +157,7 @@ def _expand_idlist(hosts: list[str], prefix: str, idlist: str, suffix: str) -> N
 
 
 def _padding(digits: str) -> int:
-    """The width that leading zeros demand, 0 without them."""
+    """Return the width that leading zeros demand, 0 without them."""
     return len(digits) if digits[0] == "0" and len(digits) > 1 else 0
 
 

@@ -44,7 +44,7 @@ class Idset:
     __slots__ = ("_mask", "_only")
 
     def __init__(self, mask: int = 0, only: int = -1) -> None:
-        """The set with these bits, or of the id `only`, for which see `one`.
+        """Make the set with these bits, or of the id `only`, for which see `one`.
 
         Raises InvalidValue for a negative mask, LimitExceeded for an id above ID_MAX.
         """
@@ -63,7 +63,8 @@ class Idset:
 
     @classmethod
     def parse(cls, text: object) -> Idset:
-        """The set that an RFC 22 text names: ascending ids and ranges, brackets optional, `""` and `[]` are empty.
+        """Return the set that an RFC 22 text names: ascending ids and ranges, brackets optional, `""` and `[]` are
+        empty.
 
         Raises InvalidValue naming the part that is wrong, LimitExceeded for an id above ID_MAX.
         """
@@ -82,7 +83,7 @@ class Idset:
 
     @classmethod
     def of(cls, ids: Iterable[int]) -> Idset:
-        """The set of these ids, in any order, repeats allowed. Raises like `parse`."""
+        """Return the set of these ids, in any order, repeats allowed. Raises like `parse`."""
         wanted = list(ids)
         if len(wanted) == 1:
             return Idset.one(wanted[0])
@@ -96,7 +97,7 @@ class Idset:
 
     @classmethod
     def span(cls, first: int, last: int) -> Idset:
-        """The ids `first` to `last`, both included. Raises InvalidValue when there are none, or like `parse`."""
+        """Return the ids `first` to `last`, both included. Raises InvalidValue when there are none, or like `parse`."""
         if first < 0 or last < first:
             raise InvalidValue(f"idset span {first}-{last} is empty or negative: give 0 <= first <= last")
         if last > ID_MAX:
@@ -104,7 +105,7 @@ class Idset:
         return Idset((1 << last + 1) - (1 << first))
 
     def __str__(self) -> str:
-        """The canonical RFC 22 text: ranges compressed, no brackets, `""` when empty."""
+        """Return the canonical RFC 22 text: ranges compressed, no brackets, `""` when empty."""
         return ",".join([f"{first}-{last}" if last > first else str(first) for first, last in self.runs()])
 
     def __repr__(self) -> str:
@@ -176,7 +177,7 @@ class Idset:
         return not self._mask & other._mask
 
     def first(self, n: int) -> Idset:
-        """The `n` lowest ids, or all of them if there are fewer."""
+        """Return the `n` lowest ids, or all of them if there are fewer."""
         mask = self.mask
         if n <= 0 or not mask:
             return EMPTY
@@ -188,7 +189,7 @@ class Idset:
         return Idset(mask & ((1 << _select(mask, n)) - 1))
 
     def min(self) -> int:
-        """The lowest id. Raises ValueError if empty."""
+        """Return the lowest id. Raises ValueError if empty."""
         if self._only >= 0:
             return self._only
         if not self._mask:
@@ -196,7 +197,7 @@ class Idset:
         return (self._mask & -self._mask).bit_length() - 1
 
     def max(self) -> int:
-        """The highest id. Raises ValueError if empty."""
+        """Return the highest id. Raises ValueError if empty."""
         if self._only >= 0:
             return self._only
         if not self._mask:
@@ -216,7 +217,7 @@ class Idset:
         return ((first, end - 1) for first, end in zip(_bits(mask ^ both), _bits(shifted ^ both), strict=True))
 
     def single(self) -> int | None:
-        """The id of a set of one, else None: ranks of most jobs, so it is asked often.
+        """Return the id of a set of one, else None: ranks of most jobs, so it is asked often.
 
         At 16,384 targets this takes 0.2 us, counting the bits 0.7 and `mask & mask - 1` as much.
         """
@@ -227,7 +228,7 @@ class Idset:
         return highest if mask and mask == 1 << highest else None
 
     def _single_run(self) -> tuple[int, int] | None:
-        """The whole set as one run, if it is one: by far the most frequent shape of cores and of ranks."""
+        """Return the whole set as one run, if it is one: by far the most frequent shape of cores and of ranks."""
         if self._only >= 0:
             return self._only, self._only
         mask = self._mask
@@ -238,7 +239,7 @@ class Idset:
         return (first, last) if mask and mask.bit_count() == last + 1 - first else None
 
     def nth(self, k: int) -> int:
-        """The id that has `k` lower ones in the set (0-based). Raises IndexError if there is none."""
+        """Return the id that has `k` lower ones in the set (0-based). Raises IndexError if there is none."""
         if not 0 <= k < self.mask.bit_count():
             raise IndexError(f"idset of {len(self)} ids has no id number {k}")
         return _select(self.mask, k)
@@ -277,7 +278,7 @@ def _bits(mask: int) -> Iterator[int]:
 
 
 def _gather(positions: Iterable[int], highest: int) -> int:
-    """The mask with these bits set; one byte is touched a position."""
+    """Return the mask with these bits set; one byte is touched a position."""
     data = bytearray((highest >> 3) + 1)
     for at in positions:
         data[at >> 3] |= 1 << (at & 7)
@@ -285,7 +286,7 @@ def _gather(positions: Iterable[int], highest: int) -> int:
 
 
 def _select(mask: int, k: int) -> int:
-    """The position of the set bit above exactly `k` others: halving, so linear in the bits all in all."""
+    """Return the position of the set bit above exactly `k` others: halving, so linear in the bits all in all."""
     base, width = 0, mask.bit_length()
     while width > 1:
         half = width >> 1

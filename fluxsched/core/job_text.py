@@ -111,8 +111,8 @@ def in_groups(texts: Iterable[tuple[str, str]]) -> str:
 
 
 def and_in_clusters(reason: str, texts: Iterable[str]) -> str:
-    """A reason, if there is one, and what holds in clusters: texts that begin with `cluster NAME:` or `cluster NAME is
-    silent`.
+    """Return a reason, if there is one, and what holds in clusters: texts that begin with `cluster NAME:` or `cluster
+    NAME is silent`.
     """
     return _BETWEEN.join(filter(None, [reason, *texts]))
 
@@ -126,19 +126,19 @@ def apart(text: str) -> tuple[str, list[str]]:
 # ---- wait statuses, as wait(2) gives them
 
 def return_code(status: int) -> int:
-    """The exit code of a wait status, or minus the signal that ended it (as Python and Flux have it)."""
+    """Return the exit code of a wait status, or minus the signal that ended it (as Python and Flux have it)."""
     signum = status & 0x7F
     return -signum if signum else status >> 8 & 0xFF
 
 
 def ended_text(status: int) -> str:
-    """`exited 3`, `killed by SIGSEGV`."""
+    """Return `exited 3`, `killed by SIGSEGV`."""
     code = return_code(status)
     return f"exited {code}" if code >= 0 else f"killed by {signal_name(-code)}"
 
 
 def exit_code(fault: SystemExit) -> int:
-    """The status with which Python leaves for what `sys.exit` was given."""
+    """Return the status with which Python leaves for what `sys.exit` was given."""
     return fault.code if isinstance(fault.code, int) else 0 if fault.code is None else 1
 
 

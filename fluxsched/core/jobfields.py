@@ -44,7 +44,7 @@ TaskCount = tuple[int | None, int | None, tuple[str, int] | None]
 
 
 def check_top(raw: Mapping[str, Any]) -> None:
-    """The four keys that every jobspec has, and the version that is read here."""
+    """Check the four keys that every jobspec has, and the version that is read here."""
     for key in ("version", "resources", "tasks", "attributes"):
         if key not in raw:
             raise InvalidValue(f"jobspec has no {key}, which RFC 25 requires")
@@ -89,7 +89,7 @@ def name_given(system: Mapping[str, Any], *keys: str) -> str | None:
 
 
 def parse_tasks(obj: object, label: str, gpus: int) -> tuple[tuple[str, ...], TaskCount]:
-    """The command and the task count of the one task, which refers to the one slot by its label."""
+    """Return the command and the task count of the one task, which refers to the one slot by its label."""
     if not isinstance(obj, list | tuple) or len(obj) != 1 or not isinstance(obj[0], dict):
         raise InvalidValue("tasks must be a list of one object (RFC 25)")
     return parse_task(obj[0], "tasks[0]", label, gpus)
@@ -142,7 +142,7 @@ def _number(value: object, path: str) -> int:
 
 
 def seconds(obj: object, key: str, zero: str = "0 sets no limit") -> float:
-    """A time span of `attributes.system`, 0.0 if absent; `zero` says what 0 means, for errors."""
+    """Return a time span of `attributes.system`, 0.0 if absent; `zero` says what 0 means, for errors."""
     if obj is None:
         return 0.0
     if isinstance(obj, bool) or not isinstance(obj, int | float) or not 0 <= obj <= SECONDS_MAX:
@@ -152,7 +152,8 @@ def seconds(obj: object, key: str, zero: str = "0 sets no limit") -> float:
 
 
 def array_of(system: Mapping[str, Any]) -> int | None:
-    """The array that the job was submitted with: the id of its first job, 0 for the first job itself; else None."""
+    """Return the array that the job was submitted with: the id of its first job, 0 for the first job itself; else None.
+    """
     obj = system.get("array")
     if obj is not None and (type(obj) is not int or not 0 <= obj <= JOBID_MAX):
         raise InvalidValue(f"attributes.system.array: {shown(obj)} is not the id of the array's first job, or 0")
@@ -173,7 +174,7 @@ def run_duration(system: Mapping[str, Any]) -> float | None:
 
 
 def text(obj: Mapping[str, Any], key: str, within: str = "") -> str | None:
-    """A string without NUL and not empty, or None if absent."""
+    """Return a string without NUL and not empty, or None if absent."""
     value = obj.get(key)
     if value is not None and (type(value) is not str or not value or "\0" in value):
         raise InvalidValue(f"attributes.system.{within}{key} must be a string that is not empty, without NUL")
@@ -198,7 +199,7 @@ def parse_environment(obj: object, within: str = "environment") -> dict[str, str
 
 
 def parse_dependencies(obj: object) -> tuple[Mapping[str, Any], ...]:
-    """The dependencies of RFC 26, each with scheme and value, others keys as they are."""
+    """Return the dependencies of RFC 26, each with scheme and value, others keys as they are."""
     if obj is None:
         return ()
     path = "attributes.system.dependencies"
@@ -216,13 +217,13 @@ def parse_dependencies(obj: object) -> tuple[Mapping[str, Any], ...]:
 
 
 def check_ours(system: Mapping[str, Any]) -> None:
-    """Raises InvalidValue for unknown keys of `fluxsched`: a misspelled one would have no effect."""
+    """Raise InvalidValue for unknown keys of `fluxsched`: a misspelled one would have no effect."""
     if unknown := [key for key in inner(system, "fluxsched") if key not in _OURS]:
         raise InvalidValue(f"attributes.system.fluxsched.{shown(unknown[0])[1:-1]}: unknown; known: {', '.join(_OURS)}")
 
 
 def max_hops_of(system: Mapping[str, Any]) -> int | None:
-    """The most hops between two nodes of a job, or of a part of it; None for no bound."""
+    """Return the most hops between two nodes of a job, or of a part of it; None for no bound."""
     hops = inner(system, "fluxsched").get("max-hops")
     if hops is None:
         return None
@@ -230,7 +231,7 @@ def max_hops_of(system: Mapping[str, Any]) -> int | None:
 
 
 def checked_max_hops(hops: object, path: str) -> int:
-    """A bound on hops. Raises InvalidValue, for `path`, if no two nodes can be so far apart."""
+    """Return a bound on hops. Raises InvalidValue, for `path`, if no two nodes can be so far apart."""
     if type(hops) is not int or hops % 2 or not 2 <= hops <= HOPS_MAX:
         what = f"is not an even number within 2-{HOPS_MAX}: 2 is under one switch, 4 under the next level"
         raise InvalidValue(f"{path}: {shown(hops)} {what}")
@@ -246,7 +247,7 @@ def elastic_of(system: Mapping[str, Any]) -> bool:
 
 
 def inner(system: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """An object inside `attributes.system`, empty if it or one around it is absent."""
+    """Return an object inside `attributes.system`, empty if it or one around it is absent."""
     found: Mapping[str, Any] = system
     for at, key in enumerate(keys):
         below = found.get(key)
@@ -264,7 +265,8 @@ _PMI = {"simple": True, "off": False, "none": False}
 
 
 def file_of(system: Mapping[str, Any], direction: str, stream: str) -> str | None:
-    """The file of a stream (shell option `input.STREAM` or `output.STREAM` of type `file`), None if it has none."""
+    """Return the file of a stream (shell option `input.STREAM` or `output.STREAM` of type `file`), None if it has none.
+    """
     obj = inner(system, "shell", "options", direction).get(stream)
     if obj is None:
         return None
@@ -297,7 +299,7 @@ class Pty(NamedTuple):
 
 
 def pty_of(system: Mapping[str, Any]) -> Pty | None:
-    """The pseudo-terminal that the task is to have (shell option `pty`); None if it is to have none."""
+    """Return the pseudo-terminal that the task is to have (shell option `pty`); None if it is to have none."""
     wanted = inner(system, "shell", "options").get("pty")
     if wanted is None:
         return None
@@ -334,7 +336,7 @@ ENV_EXPAND: Final = "env-expand"
 
 
 def file_options(input: str | None, output: str | None, error: str | None) -> dict[str, Any] | None:
-    """The shell options that `file_of` reads, or None if no stream has a file."""
+    """Return the shell options that `file_of` reads, or None if no stream has a file."""
     streams = {"input": {"stdin": input}, "output": {"stdout": output, "stderr": error}}
     options = {}
     for direction, paths in streams.items():
@@ -347,7 +349,9 @@ def file_options(input: str | None, output: str | None, error: str | None) -> di
 def layout(
     ntasks: int | None, cores: int, gpus: int, nodes: int | str | Mapping[str, Any] | None, exclusive: bool
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """The `resources` of a slot a task, on `nodes` (any RFC 14 count) or anywhere, and the task count to go with it."""
+    """Return the `resources` of a slot a task, on `nodes` (any RFC 14 count) or anywhere, and the task count to go with
+    it.
+    """
     leaves = [{"type": "core", "count": cores}] + ([{"type": "gpu", "count": gpus}] if gpus else [])
     slot: dict[str, Any] = {"type": "slot", "count": ntasks or 1, "with": leaves, "label": TASK_SLOT}
     if ntasks is not None and ntasks < 1:
@@ -414,7 +418,7 @@ USUAL: Final = Sharing()
 
 
 def parse_sharing(system: Mapping[str, Any]) -> Sharing:
-    """Raises InvalidValue naming the path of the part that is wrong, LimitExceeded above a named limit."""
+    """Raise InvalidValue naming the path of the part that is wrong, LimitExceeded above a named limit."""
     bank = check_name(text(system, "bank"), "attributes.system.bank")
     job_set = check_name(text(inner(system, "job"), "set", "job."), "attributes.system.job.set")
     after = system.get("preemptible-after")
@@ -444,7 +448,7 @@ def _name_or_none(name: str | None) -> str | None:
 
 
 def check_name(name: str | None, path: str = "") -> str | None:
-    """The name of a bank, user or job set, which people see in tables. Raises InvalidValue or LimitExceeded."""
+    """Return the name of a bank, user or job set, which people see in tables. Raises InvalidValue or LimitExceeded."""
     if name is None:
         return None
     at = f"{path}: " if path else ""

@@ -34,7 +34,7 @@ _DECIMAL: Final = re.compile(r"[0-9]+", re.ASCII)
 
 
 def parse_jobid(text: object) -> int:
-    """The job id that a text in F58 (`ƒ` or `f`), dothex, hex (`0x`) or decimal names; outer spaces are ignored.
+    """Return the job id that a text in F58 (`ƒ` or `f`), dothex, hex (`0x`) or decimal names; outer spaces are ignored.
 
     Raises InvalidValue for any other text, LimitExceeded above 64 bits (RFC 19, decoding rules).
     """
@@ -52,7 +52,7 @@ def parse_jobid(text: object) -> int:
 
 
 def parse_jobids(text: str) -> tuple[int, int]:
-    """The first and the last job id of a range `ID..ID`; of a single id both are that.
+    """Return the first and the last job id of a range `ID..ID`; of a single id both are that.
 
     Raises InvalidValue, LimitExceeded as `parse_jobid` does.
     """
@@ -132,11 +132,11 @@ class FluidGenerator:
             self._timestamp_ms = _checked(last_id) >> (GENERATOR_BITS + SEQUENCE_BITS)
 
     def at(self, now_s: float) -> int:
-        """The next id at this time, in seconds since the epoch."""
+        """Return the next id at this time, in seconds since the epoch."""
         return self.next(int(now_s * 1000))
 
     def next(self, now_ms: int) -> int:
-        """The next id at this time. Raises LimitExceeded 34 years after the epoch."""
+        """Return the next id at this time. Raises LimitExceeded 34 years after the epoch."""
         timestamp_ms, sequence = max(now_ms - self._epoch_ms, 0), 0
         if timestamp_ms <= self._timestamp_ms:
             borrowed = self._sequence == SEQUENCE_MAX
@@ -173,7 +173,7 @@ _KNOWN: Final = _SHARED.union(NODE_TAGS, TASK_TAGS)
 
 
 def check_template(template: str, what: str) -> None:
-    """Raises InvalidValue naming the tags of `template` that are unknown, and those that are known."""
+    """Raise InvalidValue naming the tags of `template` that are unknown, and those that are known."""
     unknown = [tag for tag in dict.fromkeys(_TAG.findall(template)) if tag not in _KNOWN]
     if unknown:
         named = ", ".join(f"{{{{{printable(tag[:40])}}}}}" for tag in unknown[:TAGS_NAMED_MAX])
@@ -210,6 +210,6 @@ def fill(template: str, value: Callable[[str], str | None]) -> str:
 
 
 def id_tag(tag: str, jobid: int) -> str | None:
-    """The value of `id`, `jobid` and their forms, None for other tags."""
+    """Return the value of `id`, `jobid` and their forms, None for other tags."""
     name, _, form = tag.partition(".")
     return ID_FORMS[form](jobid) if name in ("id", "jobid") and form in ID_FORMS else None

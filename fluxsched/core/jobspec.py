@@ -32,6 +32,7 @@ from fluxsched.core.jobfields import (
     sharing_given,
 )
 from fluxsched.core.request import Count, Request, is_group, parse_group, parse_groups, parse_resources
+from fluxsched.core.text import there_are
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 __all__ = [
@@ -78,7 +79,7 @@ class PartAsked(NamedTuple):
 
 
 def parse_nodes(text: str) -> Any:
-    """A number of nodes or a range on a command line, as a jobspec has it. Raises InvalidValue."""
+    """Return a number of nodes or a range on a command line, as a jobspec has it. Raises InvalidValue."""
     try:
         return Count.parse(text).to_json()
     except LimitExceeded:
@@ -108,7 +109,7 @@ def parse_part(text: str) -> PartAsked:
 
 
 def with_parts(jobspec: Mapping[str, Any], parts: Sequence[PartAsked]) -> dict[str, Any]:
-    """A jobspec of several parts, from one whose only node has what each node of a part has."""
+    """Return a jobspec of several parts, from one whose only node has what each node of a part has."""
     node, *shared = jobspec["resources"]
     slot, *beside = node["with"]
     resources = []
@@ -133,7 +134,7 @@ def tasks_on(count: TaskCount, request: Request, nslots: int) -> int:
 
 
 def parse_parts(obj: object) -> tuple[Request, str]:
-    """The request of a `resources` list of version 999 and the label of its first slot.
+    """Return the request of a `resources` list of version 999 and the label of its first slot.
 
     Raises InvalidValue naming the path, LimitExceeded above PARTS_MAX.
     """
@@ -180,8 +181,8 @@ def parse_tasks(obj: object, request: Request) -> tuple[JobPart, ...]:
         label = task.get("slot")
         part = by_label.get(label) if isinstance(label, str) else None
         if part is None:
-            known = ", ".join([shown(one) for one in by_label])
-            raise InvalidValue(f"tasks[{at}].slot: {shown(label)} is not the label of a slot: there are {known}")
+            known = there_are([shown(one) for one in by_label])
+            raise InvalidValue(f"tasks[{at}].slot: {shown(label)} is not the label of a slot: {known}")
         if label in found:
             raise InvalidValue(f"tasks[{at}].slot: {shown(label)} has an entry already: give one for each slot")
         command, count = parse_task(task, f"tasks[{at}]", part.label, part.gpus)
@@ -193,7 +194,7 @@ def parse_tasks(obj: object, request: Request) -> tuple[JobPart, ...]:
 
 
 def _own_constraints(obj: object) -> dict[str, Constraint]:
-    """The constraints of single nodes, by path."""
+    """Return the constraints of single nodes, by path."""
     found: dict[str, Constraint] = {}
     for at, vertex in enumerate(obj if isinstance(obj, list | tuple) else ()):
         if isinstance(vertex, dict) and vertex.get("type") == "node" and OWN_CONSTRAINT in vertex:
@@ -206,7 +207,7 @@ def _own_constraints(obj: object) -> dict[str, Constraint]:
 
 
 def _plain(vertex: Any) -> Any:
-    """A vertex as version 1 has it."""
+    """Return a vertex as version 1 has it."""
     if not isinstance(vertex, dict) or vertex.get("type") != "node":
         return vertex
     return {key: value for key, value in vertex.items() if key != OWN_CONSTRAINT}
@@ -251,7 +252,7 @@ class Attributes:
 
 
 def read_attributes(obj: object) -> Attributes:
-    """Raises InvalidValue naming the path of the part that is wrong, LimitExceeded above a named limit."""
+    """Raise InvalidValue naming the path of the part that is wrong, LimitExceeded above a named limit."""
     system = jobfields.system_of(obj)
     return Attributes(
         _bare(obj),
@@ -319,7 +320,7 @@ class Jobspec:
 
     @classmethod
     def parse(cls, obj: Mapping[str, Any] | str | bytes) -> Jobspec:
-        """A jobspec of version 1, or of 999 with several parts, from JSON text or object.
+        """Return a jobspec of version 1, or of 999 with several parts, from JSON text or object.
 
         Raises InvalidValue naming the path of the part that is wrong, LimitExceeded above a named limit.
         """
@@ -333,7 +334,7 @@ class Jobspec:
 
     @classmethod
     def of_read(cls, raw: dict[str, Any], resources: tuple[Request, str], attributes: Attributes) -> Jobspec:
-        """The jobspec that `raw` is, all read but its tasks. Raises InvalidValue for these."""
+        """Return the jobspec that `raw` is, all read but its tasks. Raises InvalidValue for these."""
         request, label = resources
         if attributes.constraint is not EVERYTHING or attributes.elastic or attributes.max_hops is not None:
             request = request.bound(attributes.constraint, attributes.max_hops, attributes.elastic)
@@ -376,7 +377,7 @@ class Jobspec:
         return made
 
     def check_pty(self, ntasks: int) -> None:
-        """Raises InvalidValue for a pseudo-terminal if this number of tasks, or what it may become, is not one."""
+        """Raise InvalidValue for a pseudo-terminal if this number of tasks, or what it may become, is not one."""
         if self.pty is not None and (ntasks != 1 or self.request.elastic):
             what = "can get more" if ntasks == 1 else f"has {ntasks}"
             raise InvalidValue(f"a pseudo-terminal is for one task, and the job {what}: use -n1, or no terminal")
@@ -434,7 +435,7 @@ class Jobspec:
         return (JobPart(self.raw["tasks"][0]["slot"], self.request, self.command, *count),)
 
     def to_json(self) -> dict[str, Any]:
-        """The jobspec as it came; not a copy."""
+        """Return the jobspec as it came; not a copy."""
         return self.raw
 
     def ntasks(self, nslots: int) -> int:
@@ -540,7 +541,7 @@ def _without_none(keys: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _fsd(duration_s: float) -> str | float:
-    """A duration as RFC 23 text: repr keeps every digit."""
+    """Return a duration as RFC 23 text: repr keeps every digit."""
     return f"{duration_s!r}s" if isfinite(duration_s) else duration_s
 
 
@@ -555,7 +556,8 @@ _BULK: Final = frozenset(("environment", "files"))
 
 
 def without_bulk(raw: dict[str, Any]) -> dict[str, Any]:
-    """A jobspec's JSON without what only its tasks need: the environment and the files, which may be megabytes."""
+    """Return a jobspec's JSON without what only its tasks need: the environment and the files, which may be megabytes.
+    """
     attributes = raw.get("attributes")
     bare = _bare(attributes)
     return raw if bare is attributes else {**raw, "attributes": bare}

@@ -70,7 +70,7 @@ class Count:
         raise InvalidValue(f"count must be an integer, a range or an object with min, not {kind_of(obj)}")
 
     def to_json(self) -> int | str | dict[str, int | str]:
-        """An integer where it is one, else the dictionary of RFC 14, or the idset of the listed counts."""
+        """Return an integer where it is one, else the dictionary of RFC 14, or the idset of the listed counts."""
         if self.listed is not None:
             return str(self.listed)
         if self.min == self.max:
@@ -81,7 +81,7 @@ class Count:
         return {**obj, "operator": self.operator, "operand": self.operand}
 
     def __str__(self) -> str:
-        """The shortest RFC 45 text, or the idset of the listed counts; `parse` gives the same Count back."""
+        """Return the shortest RFC 45 text, or the idset of the listed counts; `parse` gives the same Count back."""
         if self.listed is not None:
             return str(self.listed)
         if self.min == self.max:
@@ -97,7 +97,8 @@ class Count:
         return self.min == self.max
 
     def values(self, limit: int) -> Sequence[int]:
-        """The acceptable counts up to `limit`, ascending; a `range` where steps are equal, so it costs nothing."""
+        """Return the acceptable counts up to `limit`, ascending; a `range` where steps are equal, so it costs nothing.
+        """
         last = limit if self.max is None else min(limit, self.max)
         if self.listed is not None:
             return [count for count in self.listed if count <= last]
@@ -106,12 +107,12 @@ class Count:
         return _powers(self.min, last, self.operand, self.operator)
 
     def largest(self, limit: int) -> int | None:
-        """The largest acceptable count up to `limit`, or None when even `min` is more."""
+        """Return the largest acceptable count up to `limit`, or None when even `min` is more."""
         found = self.values(limit)
         return found[-1] if found else None
 
     def after(self, count: int) -> int | None:
-        """The least acceptable count above this one, or None when it is the largest."""
+        """Return the least acceptable count above this one, or None when it is the largest."""
         if count < self.min:
             return self.min
         if self.max is not None and count >= self.max:
@@ -352,7 +353,7 @@ class Request:
 
 
 def parse_resources(obj: object, constraint: Constraint) -> tuple[Request, str]:
-    """The request of a `resources` list and the label of its slot. Raises InvalidValue naming the path."""
+    """Return the request of a `resources` list and the label of its slot. Raises InvalidValue naming the path."""
     ((where, vertex),), shared = parse_groups(obj, "one vertex, a node or a slot", 1)
     request, label = parse_group(where, vertex)
     if shared or constraint is not EVERYTHING:
@@ -361,7 +362,7 @@ def parse_resources(obj: object, constraint: Constraint) -> tuple[Request, str]:
 
 
 def parse_groups(obj: object, what: str, most: int) -> tuple[list[tuple[str, Any]], Amounts]:
-    """The nodes and slots of a `resources` list, each with its path, and the amounts that stand beside them."""
+    """Return the nodes and slots of a `resources` list, each with its path, and the amounts that stand beside them."""
     return _parted(obj, "resources", GROUPS, what, most)
 
 
@@ -384,7 +385,8 @@ def parse_group(where: str, vertex: Any) -> tuple[Request, str]:
 def _parted(
     obj: object, path: str, expected: tuple[str, ...], what: str, most: int
 ) -> tuple[list[tuple[str, Any]], Amounts]:
-    """The vertices of a list, each with its path: those of the expected types, and the amounts that the others ask for.
+    """Return the vertices of a list, each with its path: those of the expected types, and the amounts that the others
+    ask for.
 
     There is at least one of the expected types, and at most so many.
     """
@@ -442,7 +444,8 @@ def _amount(vertex: dict[str, Any], path: str) -> int:
 
 
 def _type_of(vertex: Any, path: str, expected: tuple[str, ...]) -> str:
-    """The type of a vertex that is one of those that can stand here or countable, and has only keys of a vertex."""
+    """Return the type of a vertex that is one of those that can stand here or countable, and has only keys of a vertex.
+    """
     if not isinstance(vertex, dict):
         raise InvalidValue(f"{path} must be an object with type and count, not {kind_of(vertex)}")
     if not vertex.keys() <= _VERTEX_KEYS:

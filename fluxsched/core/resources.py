@@ -69,7 +69,7 @@ ONE_PART: Final = LOCAL_PREFIX + ":one-part"
 
 
 def check_property(name: object) -> str:
-    """A property name as RFC 20 allows it."""
+    """Return a property name as RFC 20 allows it."""
     if not isinstance(name, str) or not name:
         raise InvalidValue(f"property {shown(name)} must be a string that is not empty")
     illegal = PROPERTY_ILLEGAL.intersection(name)
@@ -133,13 +133,13 @@ def parse_times(starttime: object, expiration: object) -> tuple[float, float]:
 
 
 def check_times(start_s: float, end_s: float) -> None:
-    """An expiration comes after the start, where both are set."""
+    """Check that an expiration comes after the start, where both are set."""
     if start_s and end_s and end_s <= start_s:
         raise InvalidValue(f"expiration {end_s!r} is not after starttime {start_s!r}")
 
 
 def parse_nslots(obj: object) -> int | None:
-    """The number of slots of an allocation, or None where R is not one."""
+    """Return the number of slots of an allocation, or None where R is not one."""
     if obj is None:
         return None
     if not isinstance(obj, int) or isinstance(obj, bool) or obj <= 0:
@@ -156,7 +156,7 @@ def parse_shared(obj: object) -> Amounts:
 
 
 def parse_execution(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The `execution` object of a version 1 R."""
+    """Return the `execution` object of a version 1 R."""
     version = obj.get("version")
     if type(version) is not int or version != 1:
         raise InvalidValue(f"version must be 1 (RFC 20), not {shown(version)}")
@@ -171,7 +171,7 @@ def parse_execution(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_opaque(field: str, obj: object) -> dict[str, Any] | None:
-    """An object that R carries for others, as it is, if it is one that can be written again."""
+    """Return an object that R carries for others, as it is, if it is one that can be written again."""
     if obj is None:
         return None
     if not isinstance(obj, dict):
@@ -362,7 +362,7 @@ class ResourceSet:
         return self._entry(rank).children
 
     def host(self, rank: int) -> str:
-        """The host of a rank. Raises InvalidValue for a rank that is not here, or when hosts are not known."""
+        """Return the host of a rank. Raises InvalidValue for a rank that is not here, or when hosts are not known."""
         if rank not in self.ranks:
             raise self._unknown(rank)
         if not self.nodelist.hosts:
@@ -370,7 +370,7 @@ class ResourceSet:
         return self.hosts(Idset.one(rank)).hosts[0]
 
     def hosts(self, ranks: Idset) -> Hostlist:
-        """The hosts of these ranks, one a rank, ascending; all of them empty where hosts are not known.
+        """Return the hosts of these ranks, one a rank, ascending; all of them empty where hosts are not known.
 
         Linear in the ranks asked for. Raises InvalidValue naming all ranks that are not here.
         """
@@ -388,11 +388,13 @@ class ResourceSet:
         return Hostlist(tuple([hosts[rank - first] for rank in ranks]))
 
     def ranks_of(self, host: str) -> Idset:
-        """The ranks on a host, none if it is not here."""
+        """Return the ranks on a host, none if it is not here."""
         return self.ranks_on((host,))[0]
 
     def ranks_on(self, hosts: Iterable[str]) -> tuple[Idset, list[str]]:
-        """The ranks on these hosts, and those hosts that are not here; the table for it is made once, on first use."""
+        """Return the ranks on these hosts, and those hosts that are not here; the table for it is made once, on first
+        use.
+        """
         known = self._lookup.ranks_by_host
         ranks: list[int] = []
         unknown: list[str] = []
@@ -547,7 +549,7 @@ class ResourceSet:
         nslots: int | None,
         shared: Amounts = (),
     ) -> ResourceSet:
-        """The R of a job out of placements in `source`, which gives hosts, properties and `scheduling` (RFC 27).
+        """Return the R of a job out of placements in `source`, which gives hosts, properties and `scheduling` (RFC 27).
 
         Costs what the parts and the number of properties cost, whatever the size of `source`. Raises InvalidValue for
         ranks that `source` does not have and for a child given twice.
@@ -584,7 +586,7 @@ class ResourceSet:
         return InvalidValue(f"rank {rank} is not among the resources ({rank_list(self.ranks)})")
 
     def _cut(self, entries: tuple[Entry, ...], ranks: Idset, shared: Amounts) -> ResourceSet:
-        """These entries of these ranks, cut out of mine, with their hosts and properties."""
+        """Return these entries of these ranks, cut out of mine, with their hosts and properties."""
         if entries == self.entries:
             return self.with_shared(shared)
         return dataclasses.replace(
@@ -642,11 +644,11 @@ class GrowingResources:
         return pieces[0]
 
     def replace(self, whole: ResourceSet) -> None:
-        """Takes this instead of all pieces."""
+        """Take this instead of all pieces."""
         self._pieces, self.ranks = [whole], whole.ranks
 
     def add(self, piece: ResourceSet, kept: Idset) -> None:
-        """Adds a piece of ranks that are not in `kept`; of the ranks before it only those in `kept` are valid."""
+        """Add a piece of ranks that are not in `kept`; of the ranks before it only those in `kept` are valid."""
         if not piece.ranks.isdisjoint(self.ranks) or len(self.ranks) > 2 * len(kept):
             self.replace(self.whole.restrict(kept))
         if piece.entries:

@@ -85,7 +85,8 @@ class Children:
         return cls(cores, gpus, extra, counted)
 
     def to_json(self, texts: dict[int, str] | None = None) -> dict[str, str]:
-        """The `children` object of R_lite; `core` is always there, as RFC 20 asks, the other kinds when not empty.
+        """Return the `children` object of R_lite; `core` is always there, as RFC 20 asks, the other kinds when not
+        empty.
 
         `texts` is for printing many: it keeps the text of masks already seen.
         """
@@ -151,7 +152,7 @@ class Children:
 
 
 def _usual(cores: str, gpus: str) -> Children:
-    """The usual shape, without the detours of `parse`."""
+    """Parse the usual shape, without the detours of `parse`."""
     return Children(Idset.parse(cores), Idset.parse(gpus))
 
 
@@ -171,7 +172,7 @@ class Entry(NamedTuple):
 
 
 def bracketed(ids: Idset) -> str:
-    """The text of a set behind a name: `0` for one id, else `[0-3,7]`."""
+    """Return the text of a set behind a name: `0` for one id, else `[0-3,7]`."""
     text = text_of(ids)
     return text if text.isdigit() else f"[{text}]"
 
@@ -355,7 +356,7 @@ def rank_list(ranks: Idset) -> str:
 
 
 def lowest_bit(mask: int) -> int:
-    """The position of the lowest bit of a mask, -1 if there is none."""
+    """Return the position of the lowest bit of a mask, -1 if there is none."""
     return (mask & -mask).bit_length() - 1
 
 
@@ -392,7 +393,7 @@ class _Gather:
         return self._slot((children.cores.mask, children.gpus.mask, children.extra, children.amounts), children)
 
     def usual_slot(self, cores: Idset, gpus: Idset, children: Children | None = None) -> int:
-        """The slot of children that are cores and GPUs alone."""
+        """Return the slot of children that are cores and GPUs alone."""
         key = (cores.mask, gpus.mask)  # hashed and compared without Python code
         found = self._slots.get(key)
         return self._slot(key, children or Children(cores, gpus)) if found is None else found
@@ -411,7 +412,7 @@ class _Gather:
             self._more.setdefault(slot, []).append(ranks)
 
     def merged(self) -> Merged:
-        """The entries. A rank found in two slots, or twice in one, is looked at rank by rank."""
+        """Return the entries. A rank found in two slots, or twice in one, is looked at rank by rank."""
         single: list[int] = []
         found: list[Entry] = []
         lowest: list[int] = []
@@ -447,7 +448,7 @@ class _Gather:
 
 
 def _join(bucket: list[Idset | int]) -> tuple[int, Idset, int]:
-    """The lowest rank of a bucket (-1 if empty), all its ranks, and how many were given, repeats included."""
+    """Return the lowest rank of a bucket (-1 if empty), all its ranks, and how many were given, repeats included."""
     single = [ranks for ranks in bucket if isinstance(ranks, int)]
     sets = [ranks for ranks in bucket if not isinstance(ranks, int)]
     mask = Idset.of(single).mask
@@ -457,7 +458,7 @@ def _join(bucket: list[Idset | int]) -> tuple[int, Idset, int]:
 
 
 def _one_a_rank(parts: Iterable[RlitePart]) -> Iterable[RlitePart]:
-    """The slow way, for a rank that is listed more than once: its children joined."""
+    """Join children in the slow way, for a rank that is listed more than once."""
     joined: dict[int, Children] = {}
     for ranks, children in parts:
         for rank in [ranks] if isinstance(ranks, int) else ranks:

@@ -44,6 +44,27 @@ def some_of(names: Sequence[str]) -> str:
     return f"{told} and {more} more" if more > 0 else told or "none"
 
 
+def there_are(names: Sequence[str]) -> str:
+    """Return which names there are, for an error text: `there are a, b`, `there is only a`, `there are none`."""
+    return f"there is only {printable(names[0])}" if len(names) == 1 else f"there are {some_of(names)}"
+
+
+def not_among(wrong: Sequence[str], allowed: Sequence[str]) -> str:
+    """Return an error text: `'x' is not one of a, b`, or `'x', 'y' are not among a, b`."""
+    is_not = "is not one of" if len(wrong) == 1 else "are not among"
+    return f"{', '.join([repr(printable(one)) for one in wrong])} {is_not} {', '.join(allowed)}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: `1 node`, `2000 nodes`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun, for tables: `1 job`, `2,000 jobs`."""
+    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def kind_of(value: object) -> str:
     """Return the kind of a wrong value, in the words of JSON: `null`, `an object`, `a number`, ..."""
     if value is None or isinstance(value, bool):

@@ -101,7 +101,9 @@ class Topology:
 
     @classmethod
     def of(cls, switches: Sequence[Switch]) -> Topology:
-        """A topology of these switches. Raises InvalidValue with all that is wrong with them, as `switch_faults`."""
+        """Return a topology of these switches. Raises InvalidValue with all that is wrong with them, as
+        `switch_faults`.
+        """
         if faults := switch_faults(switches):
             raise InvalidValue("; ".join(_told(switches, fault) for fault in faults))
         return cls(switches)
@@ -126,7 +128,7 @@ class Topology:
         return cls.of(switches)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The switches as R carries them (RFC 20's `scheduling`)."""
+        """Return the switches as R carries them (RFC 20's `scheduling`)."""
         return [switch.to_json() for switch in self.switches.values()]
 
     def __eq__(self, other: object) -> bool:
@@ -158,7 +160,7 @@ class Topology:
         return self._parent_of
 
     def chain(self, switch: str) -> tuple[str, ...]:
-        """A switch and those above it, up to the root."""
+        """Return a switch and those above it, up to the root."""
         found = self._chains.get(switch)
         if found is None:
             above = self.parent_of.get(switch)
@@ -177,7 +179,8 @@ class Topology:
         return self._heights
 
     def hops(self, one: str, other: str) -> int | None:
-        """The links between two hosts: 0 for the same, 2 under one leaf, 4 at the next level; None: not connected.
+        """Return the links between two hosts: 0 for the same, 2 under one leaf, 4 at the next level; None: not
+        connected.
 
         Below a switch whose hosts are not equally deep the longer side counts twice, so that it is always even.
         """
@@ -191,7 +194,7 @@ class Topology:
         return None if common is None else 2 * (max(mine.index(common), theirs.index(common)) + 1)
 
     def lowest_common(self, hosts: Iterable[str]) -> str | None:
-        """The lowest switch above all of these hosts; None where there is none."""
+        """Return the lowest switch above all of these hosts; None where there is none."""
         leaves = {self.leaf_of.get(host) for host in hosts}
         common: tuple[str, ...] | None = None
         for leaf in leaves:
@@ -215,7 +218,7 @@ class Topology:
         return Topology([self._cut(switch, kept, names) for switch in self._in_order(names)])
 
     def _in_order(self, names: set[str]) -> list[Switch]:
-        """These switches, leaves and others as they were given; cheap for a few of many."""
+        """Return these switches, leaves and others as they were given; cheap for a few of many."""
         if len(names) * 8 > len(self.switches):
             return [switch for name, switch in self.switches.items() if name in names]
         return [self.switches[name] for name in sorted(names, key=lambda name: (len(self.chain(name)), name))]
@@ -228,7 +231,7 @@ class Topology:
         return switch if len(below) == len(switch.switches) else Switch(switch.name, _NO_HOSTS, below)
 
     def __or__(self, other: Topology) -> Topology:
-        """The switches of both; where they contradict each other, this one is right."""
+        """Return the switches of both; where they contradict each other, this one is right."""
         if not other.switches or self is other:
             return self
         if not self.switches:
@@ -260,7 +263,7 @@ def check_switches(count: int) -> None:
 
 
 def check_hosts(count: int) -> None:
-    """Raises LimitExceeded above HOSTS_MAX hosts in all."""
+    """Raise LimitExceeded above HOSTS_MAX hosts in all."""
     if count > HOSTS_MAX:
         raise LimitExceeded(f"{count} hosts under switches are above the limit of {HOSTS_MAX}: name fewer hosts")
 
@@ -404,7 +407,8 @@ class ConfTopology(NamedTuple):
 
 
 def parse_topology_conf(text: str, name: str) -> ConfTopology:
-    """The topology in a text; `name` is its file's. Raises InvalidValue with `name:line: what` for each fault."""
+    """Return the topology in a text; `name` is its file's. Raises InvalidValue with `name:line: what` for each fault.
+    """
     faults: list[tuple[int, str]] = []
     switches: list[Switch] = []
     lines: list[int] = []
@@ -550,7 +554,7 @@ def split_topology(scheduling: dict[str, Any] | None) -> tuple[object, Topology]
 
 
 def switch_above(topology: Topology, hosts: Iterable[str]) -> str:
-    """The lowest switch above all of these hosts, empty if there is none or it is not known."""
+    """Return the lowest switch above all of these hosts, empty if there is none or it is not known."""
     return (topology.lowest_common(hosts) if topology else None) or ""
 
 

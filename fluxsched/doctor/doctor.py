@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +15,11 @@ def examine(statedir: Path | None) -> Iterator[Check]:
     """Look at everything; a check at a time, for some take a while."""
     yield from installed()
     try:  # a dependency that is missing has been named by now, and is no reason to fail here
-        from fluxsched.doctor.homes import directories, homes, instances
+        from fluxsched.doctor.homes import directories, engine, homes, instances
     except ImportError as fault:
         yield Check("Homes", "all", "fail", f"cannot be imported: {fault}", "pip install --force-reinstall fluxsched")
         return
     yield from directories(statedir)
     yield from instances()
+    yield from engine(os.environ)
     yield from homes()

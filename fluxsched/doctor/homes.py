@@ -1,4 +1,4 @@
-"""Checks by trying: directories of instances, instances that run, the clock, and the schedulers' three homes.
+"""Checks by trying: directories of instances, instances that run, the clock, an engine, the schedulers' three homes.
 
 The homes are an instance of its own, a real Flux, and the simulator.
 """
@@ -14,15 +14,19 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 
 from fluxsched import __version__, sim
 from fluxsched.client.blocking import Handle
 from fluxsched.client.find import read_info
+from fluxsched.config.values import NO_ENGINE, EngineSettings
 from fluxsched.doctor.installed import Check, CheckState
+from fluxsched.engine.engines import chosen_engine, found_kind, listening_address
+from fluxsched.engine.process import start_engine
 from fluxsched.errors import FluxschedError
+from fluxsched.executor.wire import VERSION
 from fluxsched.flux.install import examine
 from fluxsched.instance.instance import UNIX_PATH_BYTES_MAX
 from fluxsched.messaging.listening import MIB, free_bytes, shortage
@@ -32,7 +36,9 @@ from fluxsched.system.clock import SystemClock
 from fluxsched.system.files import DATABASE_NAME, OWNER_NAME, PREFIX, SOCKET_NAME, base_directory
 from fluxsched.system.kept_logs import last_end, logs_directory
 
-DIRECTORIES, INSTANCES = "Directories", "Instances"
+DIRECTORIES, INSTANCES, ENGINE = "Directories", "Instances", "Engine"
+REACH_S = 20.0
+"""Time within which the hosts of an engine have to report (seconds)."""
 RANDOM_CHARS = 8
 """Number of characters that tempfile adds to the name of a run directory."""
 ANSWER_S = 5.0
@@ -67,6 +73,34 @@ def instances() -> Iterator[Check]:
     if stale:
         text = f"{len(stale)} run directories of killed instances: {', '.join(stale)}"
         yield Check(INSTANCES, "left behind", "warn", text, "the next `fluxsched start` removes them")
+
+
+def engine(environment: Mapping[str, str]) -> Iterator[Check]:
+    """Ask the engine around this process, if there is one, for its hosts, and have a keeper report from each."""
+    kind = found_kind(environment)
+    if kind == NO_ENGINE:
+        return
+    settings = EngineSettings(kind, start_timeout_s=REACH_S)
+    try:
+        around = chosen_engine(settings, environment)
+        assert around is not None, "its kind was found"
+        hosts = around.allocation().hosts
+        yield Check(ENGINE, kind, "ok", f"{around.identity}: {len(hosts)} hosts, {hosts}")
+        started = start_engine(settings, environment, None, is_kept=False)
+    except FluxschedError as fault:
+        yield Check(ENGINE, kind, "fail", str(fault), f"`fluxsched start --engine {kind}` needs it; see rfc/engines.md")
+        return
+    assert started is not None, "its kind was found"
+    started.close()
+    reported = f"{len(started.hosts)} of {len(hosts)} have reported with our version {VERSION}"
+    state: CheckState = "ok" if len(started.hosts) == len(hosts) else "warn"
+    remedy = "" if state == "ok" else "look at the others, which `fluxsched start` would leave out"
+    yield Check(ENGINE, "hosts", state, f"{reported}: {', '.join(started.hosts)}", remedy)
+    try:
+        address = listening_address(None, around, started.hosts)
+        yield Check(ENGINE, "address", "ok", f"hosts reach this machine at {address}")
+    except FluxschedError as fault:
+        yield Check(ENGINE, "address", "fail", str(fault), "set [engine] address in the configuration")
 
 
 def _run_root() -> Check:

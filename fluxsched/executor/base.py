@@ -24,6 +24,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError
+from fluxsched.executor.wire import PmiFence
 from fluxsched.system.loop import ExitWatch, ended_status
 
 EXPIRED = "resource allocation expired"
@@ -62,6 +63,14 @@ class JobLaunch(msgspec.Struct, frozen=True, gc=False):
     """Wall time at which the job expires, 0 if never: for an executor that outlives the instance and ends the job
     itself.
     """
+    ranks: Idset | None = None
+    """The targets of R whose tasks are to run here; None if all are."""
+    first: int = 0
+    """Number of its first task: not 0 for targets that a running job gets."""
+    is_shared: bool = False
+    """True if other hosts run tasks of the job: no task runs before the processes of all are on record."""
+    beside: int = 0
+    """Job beside whose tasks this command runs (`executor.commands`), so that it has that id; 0 for a job."""
 
 
 class ResumedJob(NamedTuple):
@@ -80,6 +89,10 @@ class ResumedJob(NamedTuple):
     """Targets that it was to give back, whose release is not stored; its R may have them or not."""
 
 
+StoreOutput = Callable[[JobLaunch, str, int, bytes], int]
+"""Function of (job, name, offset, data) that stores bytes of a file in the job's spool directory on another host, and
+returns how many bytes of it are stored then.
+"""
 Window = tuple[int, int]
 """Rows and columns of a terminal."""
 
@@ -108,8 +121,16 @@ def _no_targets(jobid: int, ranks: Idset) -> None:
     """Do nothing, for an executor whose jobs do not change their size."""
 
 
+def _no_files(jobid: int, names: Sequence[str]) -> None:
+    """Do nothing, where the files are read in their directory."""
+
+
 def _at_once(then: Callable[[], None]) -> None:
     then()
+
+
+def _no_fence(one: PmiFence) -> None:
+    """Do nothing, for an executor whose jobs are on one host each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +152,12 @@ class Reports:
     """(then): call `then` once all that was reported before is on disk."""
     released: Callable[[int, Idset], None] = _no_targets
     """(jobid, ranks): a running job that was to shrink has no process on these targets any more."""
+    fence: Callable[[PmiFence], None] = _no_fence
+    """(fence): news of the job's tasks here for those of its other hosts; repeated until the job has ended."""
+    spooled: Callable[[int, Sequence[str]], None] = _no_files
+    """(jobid, names): tasks that are about to run print into these files of the job's spool directory."""
+    closed: Callable[[int, Sequence[str]], None] = _no_files
+    """(jobid, names): of these files, as far as there are such, tasks of a running job print into none any more."""
 
 
 class Executor(Protocol):

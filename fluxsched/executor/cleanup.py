@@ -32,16 +32,23 @@ from typing import Any, NamedTuple, TypeGuard
 from fluxsched.core.jobid import format_f58
 from fluxsched.system import processes
 from fluxsched.system.clock import Clock, SystemClock, sleep
-from fluxsched.system.files import DATABASE_NAME, LOG_NAME, OWNER_NAME, PREFIX
+from fluxsched.system.files import DATABASE_NAME, LOG_NAME, OWNER_NAME, PREFIX, base_directory
 from fluxsched.system.log import logger, set_up_logging
 from fluxsched.system.loop import Turns
 from fluxsched.system.processes import Stat, boot_id, is_within, living, path_of, signal_exactly, stat_of
 
+OWNER_BYTES_MAX = 4096
+"""Maximum size of an owner file that is read; ours has some 150 bytes."""
+SWEEP_S = 1.0
+"""A start begins to remove no further directory after this time (seconds); the next start continues."""
 KILLED_S = 5.0
 """Maximum time until killed processes must be gone (seconds)."""
 PROGRAM = 0
 """The instance's initial program among the ids of jobs."""
 SPARED = "no process of the job was left"
+HOSTS = "hosts"
+"""Key of the records by host of a job whose tasks are at the keepers of other hosts."""
+ELSEWHERE = "its tasks are at the keepers of other hosts, which end them"
 
 
 def end_leftovers(run_directory: str, grace_s: float) -> None:
@@ -65,7 +72,7 @@ def clear(path: Path, grace_s: float, log: logging.Logger) -> None:
         notes = {}
     for jobid, note in notes.items():
         whose = "the initial program" if jobid == PROGRAM else f"job {format_f58(jobid)}"
-        log.log(logging.DEBUG if note == SPARED else logging.WARNING, "%s: %s", whose, note)
+        log.log(logging.DEBUG if note in (SPARED, ELSEWHERE) else logging.WARNING, "%s: %s", whose, note)
     remove(path)
 
 
@@ -155,6 +162,8 @@ class Clearing:
         for jobid, record in records.items():
             if record == DISOWNED:
                 self.notes[jobid] = "the state is a backup made while the job ran; its fate since is unknown"
+            elif isinstance(record, dict) and HOSTS in record:
+                self.notes[jobid] = ELSEWHERE
             elif not _is_record(record):
                 self.notes[jobid] = "the record of its processes cannot be read, so none could be searched for"
             elif record["boot_id"] != boot:
@@ -293,6 +302,57 @@ def scratch_directory() -> tuple[Path, int]:
     """
     path = Path(tempfile.mkdtemp(prefix=owned_prefix(), dir=tempfile.gettempdir()))
     return path, own(path)
+
+
+def remove_dead(clock: Clock) -> None:
+    """Remove this user's directories whose owners, instances and keepers, were killed."""
+    until_s = clock.monotonic_s() + SWEEP_S
+    for base in dict.fromkeys((base_directory(), Path(tempfile.gettempdir()))):
+        with contextlib.suppress(OSError), os.scandir(base) as entries:
+            for entry in entries:
+                if clock.monotonic_s() > until_s:
+                    return
+                if entry.name.startswith(owned_prefix()) and _is_ours(entry):
+                    remove_if_dead(Path(entry.path))
+
+
+def _is_ours(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.getuid()
+
+
+def remove_if_dead(path: Path) -> None:
+    """Remove a directory of ours whose owner was killed, and end the processes that it has on record."""
+    log = logger("instance")
+    try:
+        fd = os.open(path / OWNER_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:  # being made, or gone, or not an instance's
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        was_removed = os.fstat(fd).st_nlink == 0
+        if not was_removed and _is_dead(os.read(fd, OWNER_BYTES_MAX)):
+            log.info("%s is removed: its owner was killed", path)
+            clear(path, 0.0, log)
+    except OSError:  # it is alive, or another process sweeps it
+        return
+    finally:
+        os.close(fd)
+
+
+def _is_dead(owner: bytes) -> bool:
+    """Return whether the owner's process is gone.
+
+    A lock alone would do, but for file systems where it binds one host only.
+    """
+    try:
+        record = json.loads(owner)
+        pid, start_ticks, boot, host = (record[key] for key in ("pid", "start_ticks", "boot_id", "host"))
+    except (ValueError, KeyError, TypeError):
+        return False
+    if boot != boot_id():
+        return bool(host == os.uname().nodename)  # this machine before its last boot; another one may be up
+    process = stat_of(pid)
+    return process is None or not process.alive or process.start_ticks != start_ticks
 
 
 # ---- processes that left their group

@@ -18,7 +18,7 @@ import os
 import stat
 import termios
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobfields import Pty
@@ -148,8 +148,10 @@ class _Task:
 class JobInput:
     """Sends input to the tasks of a running job, through pipes whose writing ends it owns."""
 
-    def __init__(self, turns: Turns, fds: Sequence[int], terminal: Terminal | None = None) -> None:
-        """`terminal` is that of the only task, if it has one: its descriptor takes the input."""
+    def __init__(self, turns: Turns, fds: Mapping[int, int], terminal: Terminal | None = None) -> None:
+        """`fds` are the descriptors by the numbers of the tasks, which may be any: those of a job's other tasks may be
+        on other hosts. `terminal` is that of the only task, if it has one: its descriptor takes the input.
+        """
         self._turns = turns
         self._terminal = terminal
         self._loop = asyncio.get_running_loop()
@@ -158,20 +160,19 @@ class JobInput:
         self._held_bytes = 0
         self._waiting: list[Callable[[], None]] = []
         self._closed = False
-        self._tasks: list[_Task] = []
+        self._tasks: dict[int, _Task] = {}
         self.add(fds)
 
-    def add(self, fds: Sequence[int]) -> None:
+    def add(self, fds: Mapping[int, int]) -> None:
         """Add tasks of the job, which are sent later input; none if all input has ended."""
-        first = len(self._tasks)
-        for fd in fds:
+        for number, fd in fds.items():
             os.set_blocking(fd, False)
-            self._tasks.append(_Task(fd))
+            self._tasks[number] = _Task(fd)
         if self._ended or self._closed:
-            for task in self._tasks[first:]:
-                self._shut(task)
-        elif fds:
-            self._open |= Idset.span(first, len(self._tasks) - 1)
+            for number in fds:
+                self._shut(self._tasks[number])
+        else:
+            self._open |= Idset.of(fds)
 
     def remove(self, tasks: Idset) -> None:
         """Remove tasks of the job; later input for all is sent to the others."""
@@ -211,11 +212,11 @@ class JobInput:
     def close(self) -> None:
         """Discard waiting and later input, since no task reads any more. Idempotent."""
         self._closed = True
-        for task in self._tasks:
+        for task in self._tasks.values():
             self._shut(task)
 
     def _named(self, tasks: Idset) -> list[_Task]:
-        return [task for number, task in enumerate(self._tasks) if number in tasks and task.fd >= 0]
+        return [task for number, task in self._tasks.items() if number in tasks and task.fd >= 0]
 
     def _queue(self, data: bytes, wanted: Idset) -> None:
         if not wanted or not wanted <= self._open:
@@ -304,32 +305,55 @@ USER_FLAGS = SPOOL_FLAGS | os.O_NONBLOCK
 """Flags for files of users: not blocking, since a fifo without a reader would stop the keeper."""
 
 
+SHARED = "shared-"
+"""Prefix of the name, in a job's spool directory, of a file for what is to be in one that its hosts share."""
+
+
+def shared_files(spec: Jobspec) -> dict[str, str]:
+    """Return the templates of the files into which all tasks of a job print, by stream; stderr is not named where it
+    goes where stdout goes.
+    """
+    error = None if spec.error == spec.output else spec.error
+    found = {"stdout": spec.output, "stderr": error}
+    return {stream: template for stream, template in found.items() if template is not None and is_shared(template)}
+
+
 class Streams:
     """The files that one job's tasks print into. Owns their descriptors; `close` is idempotent."""
 
-    __slots__ = ("_cwd", "_directory", "_flags", "_named", "_own", "_shared", "_single", "_tags")
+    __slots__ = (
+        "_cwd", "_directory", "_first", "_flags", "_has_hosts", "_named", "_own", "_shared", "_single", "_tags",
+        "spooled",
+    )  # fmt: skip
 
-    def __init__(self, job: JobLaunch, cwd: str | None, tags: Tags, *, is_single: bool, is_first: bool) -> None:
+    def __init__(
+        self, job: JobLaunch, cwd: str | None, tags: Tags, first: int, *, is_single: bool, is_first: bool
+    ) -> None:
         """Open the files of the user's choice. Raises Refused naming the file that cannot be opened.
 
         A file for stdout takes stderr too unless that has a file of its own, as in Flux. It is emptied, as by a shell's
-        `>`, by the first tasks of a job. `is_single`: the job has one task and never another.
+        `>`, by the first tasks of a job. `first` is the first task of the job on this host. `is_single`: the job has
+        one task and never another.
         """
         spec = job.jobspec
         self._directory = str(spool_directory(job.spool, job.jobid))
         self._single = is_single
-        self._flags = USER_FLAGS | (os.O_TRUNC if is_first else 0)
+        self._first = first
+        self._has_hosts = job.is_shared
+        self.spooled: dict[str, None] = {}
+        """Names of the files in the spool directory that were opened."""
+        self._flags = USER_FLAGS | (os.O_TRUNC if is_first and job.first == 0 else 0)
         self._own: list[int] = []
         self._shared: dict[str, int] = {}
         self._named = {"stdout": spec.output, "stderr": spec.output if spec.error is None else spec.error}
         self._cwd = cwd or ""
         self._tags = tags
-        if spec.output is None:
+        if spec.output is None or job.is_shared:
             self._make_directory()
         try:
             for stream, template in self._named.items():
                 if template is not None and is_shared(template):
-                    self._shared[stream] = self._open(stream, template, 0, self._shared.get("stdout"))
+                    self._shared[stream] = self._open(stream, template, first, self._shared.get("stdout"))
         except BaseException:
             self.close()
             raise
@@ -341,9 +365,9 @@ class Streams:
         return stdout, self._descriptor("stderr", task, stdout)
 
     def write_note(self, text: str) -> None:
-        """Write a message of the instance to the stderr of the first task."""
+        """Write a message of the instance to the stderr of the first task here."""
         with contextlib.suppress(OSError, FluxschedError):
-            os.write(self.descriptors_of(0)[1], f"fluxsched: {text}\n".encode())
+            os.write(self.descriptors_of(self._first)[1], f"fluxsched: {text}\n".encode())
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -359,26 +383,33 @@ class Streams:
         if template is not None:
             self._own.append(self._open(stream, template, task, stdout))
             return self._own[-1]
-        path = f"{self._directory}/{spool_name(stream, None if self._single else task)}"
+        self._own.append(self._spool(spool_name(stream, None if self._single else task)))
+        return self._own[-1]
+
+    def _spool(self, name: str) -> int:
+        """Open a file in the spool directory and return its descriptor."""
+        path = f"{self._directory}/{name}"
         try:
             fd = os.open(path, SPOOL_FLAGS, SPOOL_MODE)
         except OSError as exc:
-            raise _refused("open", path, exc) from exc
-        self._own.append(fd)
+            raise refused("open", path, exc) from exc
+        self.spooled[name] = None
         return fd
 
     def _open(self, stream: str, template: str, task: int, stdout: int | None) -> int:
         """Open a file of the user's choice and return its descriptor; `stdout` is taken for stderr, too, where both
-        have one name.
+        have one name. One that hosts share is written by the instance.
         """
         if stream == "stderr" and stdout is not None and template == self._named["stdout"]:
             return os.dup(stdout)
+        if self._has_hosts and is_shared(template):
+            return self._spool(spool_name(f"{SHARED}{stream}", self._first))
         path = self._tags.fill(template, task)
         try:
             fd = os.open(system_bytes(os.path.join(self._cwd, path)), self._flags, FILE_MODE)
             os.set_blocking(fd, True)
         except OSError as exc:
-            raise _refused("open", path, exc) from exc
+            raise refused("open", path, exc) from exc
         return fd
 
     def _close_own(self) -> None:
@@ -389,8 +420,9 @@ class Streams:
         try:
             os.makedirs(self._directory, mode=0o700, exist_ok=True)
         except OSError as exc:
-            raise _refused("make the directory", self._directory, exc) from exc
+            raise refused("make the directory", self._directory, exc) from exc
 
 
-def _refused(what: str, path: str, exc: OSError) -> Refused:
+def refused(what: str, path: str, exc: OSError) -> Refused:
+    """Return the error of a job whose output cannot be put into this file."""
     return Refused(f"cannot {what} {path!r} for the job's output: {os.strerror(exc.errno or 0)}", exc.errno)

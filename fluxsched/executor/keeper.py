@@ -13,7 +13,7 @@ import shutil
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,10 +24,12 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.executor import wire as msg
-from fluxsched.executor.base import JobLaunch, Reports, expired_note
+from fluxsched.executor.base import TERMINATING, JobLaunch, Reports, expired_note, spool_directory
 from fluxsched.executor.cleanup import clear_in_turns, end_leftovers, scratch_directory
+from fluxsched.executor.forward import OutputForwarder
 from fluxsched.executor.io import JobInput
 from fluxsched.executor.local import LocalExecutor
+from fluxsched.executor.relay import ClientRelay
 from fluxsched.executor.wire import connected
 from fluxsched.messaging.memo import JobspecMemo
 from fluxsched.system.clock import SystemClock
@@ -42,7 +44,10 @@ log = logger("keeper")
 
 RECEIVE_MAX = 64
 """Transport messages taken at a time."""
+UNANSWERED_MAX = 64
+"""Questions of a lease that may be unanswered: a stopped instance is not asked for ever."""
 TIMEOUT = "timeout"
+ASKED_TO_END = "the keeper of its tasks was asked to end"
 
 
 class TaskExecutor(Protocol):
@@ -60,11 +65,16 @@ class TaskExecutor(Protocol):
         """Return a job's input as in `Executor`."""
         ...
 
-    def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset) -> None:
-        """Start the tasks of these targets of R, where the job has none, as of `Executor`."""
+    def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset, first: int | None = None) -> None:
+        """Start the tasks of these targets of R, where the job has none, as of `Executor`; they are numbered from
+        `first` on, or follow those that it has.
+        """
 
     def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
         """Shrink a job as in `Executor`; all targets named are released once, also those without a task."""
+
+    def fence_done(self, one: msg.PmiFenceDone) -> None:
+        """Give the tasks of a shared job the answer of its hosts."""
 
     def close(self) -> None:
         """End the executor as in `Executor`."""
@@ -85,6 +95,85 @@ class KeeperOutside:
     it.
     """
     pid: int
+    cores: Sequence[Idset] | None = None
+    """The processing units of each core id of this host, for an instance that does not know them."""
+    lease: LeaseTerms | None = None
+    """Terms on which a keeper of another host runs jobs; None for a keeper beside its instance."""
+    spool: Path | None = None
+    """Directory for what tasks print, in place of that of the instance, which other hosts do not have."""
+    sockets: Path | None = None
+    """Directory for sockets at which tasks find their instance, accessible to its owner alone; None where the
+    instance's own are.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """Terms of a lease: how long a keeper may run jobs of an instance that it does not hear."""
+
+    ping_s: float
+    """Interval of asking whether the instance is there (seconds)."""
+    orphan_timeout_s: float
+    """Time from the last question that was answered, counted from when it was sent, to the end of the lease
+    (seconds).
+    """
+
+
+class KeeperLease:
+    """How long a keeper may go on without its instance. It ends on the keeper's own clock, and an instance that counts
+    from its last answer never counts less (Gray and Cheriton 1989).
+    """
+
+    def __init__(
+        self, turns: Turns, terms: LeaseTerms, send: Callable[[msg.Ping], None], is_over: Callable[[], None]
+    ) -> None:
+        """`send` is called for each question, `is_over` once when the lease has ended."""
+        self._turns = turns
+        self._terms = terms
+        self._send = send
+        self._is_over = is_over
+        self._number = 0
+        self._sent_s: dict[int, float] = {}
+        """When the questions that are not answered were sent."""
+        self._asking: Timer | None = None
+        self._ends_s = turns.clock.monotonic_s() + terms.orphan_timeout_s
+        self._end = turns.after(terms.orphan_timeout_s, self._look)
+
+    def connected(self) -> None:
+        """Begin to ask on a new connection."""
+        self.disconnected()
+        self._ask()
+
+    def disconnected(self) -> None:
+        """Stop to ask, since nobody would answer."""
+        self._sent_s.clear()
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
+
+    def answered(self, number: int) -> None:
+        """Renew the lease from when this question was sent; one of another connection does nothing."""
+        sent_s = self._sent_s.pop(number, None)
+        if sent_s is not None:
+            self.renew(sent_s)
+
+    def renew(self, from_s: float) -> None:
+        """Have the lease end the orphan timeout after this time (monotonic clock), unless it ends later anyway."""
+        self._ends_s = max(self._ends_s, from_s + self._terms.orphan_timeout_s)
+
+    def _ask(self) -> None:
+        self._number += 1
+        if len(self._sent_s) < UNANSWERED_MAX:
+            self._sent_s[self._number] = self._turns.clock.monotonic_s()
+            self._send(msg.Ping(self._number))
+        self._asking = self._turns.after(self._terms.ping_s, self._ask)
+
+    def _look(self) -> None:
+        left_s = self._ends_s - self._turns.clock.monotonic_s()
+        if left_s <= 0.0:
+            self._is_over()
+        else:
+            self._end = self._turns.after(left_s, self._look)
 
 
 class KeeperService:
@@ -94,7 +183,7 @@ class KeeperService:
         self._turns = turns
         self._outside = outside
         self._settings: msg.KeeperSettings | None = None
-        self._cores: list[Idset] | None = None
+        self._cores: Sequence[Idset] | None = None
         self._jobspecs = JobspecMemo()
         self._jobs: dict[int, KeptJob] = {}
         self._reports: deque[msg.JobReport] = deque()
@@ -104,23 +193,39 @@ class KeeperService:
         self._new: list[Client] = []
         self._outbox: list[msg.KeeperMessage] = []
         self._returning: Timer | None = None
+        self._is_ending = False
+        """True if the tasks were asked to end, and the keeper is about to."""
+        self._behind_s = 0.0
+        """How far our wall clock is behind that of the instance (seconds)."""
+        self._forwarder = OutputForwarder(turns, self._say)
         reports = Reports(
-            self._started, self._finished, self._failed, self._record, self._raised, released=self._released
-        )
+            self._started, self._finished, self._failed, self._record, self._raised, released=self._released,
+            fence=self._fence, spooled=self._forwarder.follow, closed=self._forwarder.close_files,
+        )  # fmt: skip
         self._executor = outside.executor(reports)
-        self._handlers: Mapping[type, Callable[[Any], None]] = {
+        self._handlers: dict[type, Callable[[Any], None]] = {
             msg.KeeperSettings: self._settle,
             msg.StartJob: self._start,
-            msg.SignalJob: lambda one: self._executor.kill(one.jobid, one.signum, one.grace_s),
+            msg.SignalJob: self._signal,
             msg.LimitJob: self._limit,
             msg.GrowJob: self._grow,
             msg.ShrinkJob: self._shrink,
             msg.SendInput: self._input,
+            msg.OutputStored: self._forwarder.answered,
             msg.Stored: self._stored,
             msg.ClearProcesses: self._clear,
             msg.Leave: self._leave,
             msg.EndKeeper: lambda one: outside.ended(False),
+            msg.OpenJob: self._open,
+            msg.Pong: self._pong,
+            msg.PmiFenceDone: lambda one: self._executor.fence_done(one),
         }
+        self._relay = None if outside.sockets is None else ClientRelay(turns, outside.sockets)
+        if self._relay is not None:
+            self._handlers |= self._relay.handlers
+        self._lease: KeeperLease | None = None
+        if outside.lease is not None:
+            self._lease = KeeperLease(turns, outside.lease, self._say, lambda: outside.ended(True))
         turns.source(self._take)
         turns.at_end(self._flush)
 
@@ -129,6 +234,14 @@ class KeeperService:
         self._new.append(client)
         self._turns.wake()
 
+    def end_jobs(self) -> None:
+        """Ask all tasks to end, and have them killed after the kill timeout; that ends their jobs on all hosts."""
+        self._is_ending = True
+        for jobid, job in self._jobs.items():
+            if not job.has_ended:
+                self._report(msg.JobRaised(self._next(), jobid, "exec", ASKED_TO_END))
+            self._executor.kill(jobid, signal.SIGTERM)
+
     def close(self) -> None:
         """Kill the running jobs and close all connections."""
         self._executor.close()
@@ -136,6 +249,8 @@ class KeeperService:
             self._client.close()
         for other in self._new:
             other.close()
+        if self._relay is not None:
+            self._relay.disconnected()
 
     @property
     def has_instance(self) -> bool:
@@ -181,13 +296,20 @@ class KeeperService:
         if self._client is not None:
             self._client.close()
         self._client = client
+        self._behind_s = first.now_s - self._turns.clock.wall_s() if first.now_s else 0.0
         self._disarm()
         unstored = self._unstored()
         held = [
             msg.HeldJob(jobid, job.attempt, job.runs, str(job.ranks), str(unstored.get(jobid, "")))
             for jobid, job in self._jobs.items()
         ]
-        self._outbox = [msg.KeeperWelcome(msg.VERSION, self._outside.pid, held), *self._reports]
+        fences = [fence for job in self._jobs.values() for fence in job.fences]
+        self._outbox = [msg.KeeperWelcome(msg.VERSION, self._outside.pid, held), *fences, *self._reports]
+        if self._lease is not None:
+            self._lease.connected()
+        self._forwarder.connected()
+        if self._relay is not None:
+            self._relay.connected()
         for one in rest:
             self._handle(one)
 
@@ -204,8 +326,14 @@ class KeeperService:
         if handler is not None:
             self._turns.run_isolated(lambda: handler(one), type(one).__name__)
 
+    def _say(self, one: msg.KeeperMessage) -> None:
+        self._outbox.append(one)
+        self._turns.wake()
+
     def _flush(self) -> None:
         outbox, self._outbox = self._outbox, []
+        if self._client is not None and self._relay is not None:
+            outbox += self._relay.take()
         if self._client is not None and outbox:
             for frames in msg.packed(outbox):
                 self._client.send(frames)
@@ -215,22 +343,32 @@ class KeeperService:
         client.close()
         self._client = None
         self._outbox.clear()
+        self._forwarder.disconnected()
+        if self._lease is not None:
+            self._lease.disconnected()
+        if self._relay is not None:
+            self._relay.disconnected()
         if self._returning is None:
             self._check_left()
 
     def _check_left(self) -> None:
-        """End the keeper if it is idle without an instance that is restarted, or if no instance will be."""
+        """End the keeper if it is idle without an instance that is restarted, or if no instance will be; one that has a
+        lease waits for that to end.
+        """
         if self._client is not None or self._new:
             return
-        if self._settings is None or not self._settings.outlives:
+        if self._lease is not None:
+            self._arm_all()
+        elif self._settings is None or not self._settings.outlives:
             self._outside.ended(True)
         elif self.is_idle:
             self._outside.ended(False)
         else:
-            for jobid, job in self._jobs.items():
-                self._arm(jobid, job)
+            self._arm_all()
 
     def _leave(self, one: msg.Leave) -> None:
+        if self._lease is not None:
+            self._lease.renew(self._turns.clock.monotonic_s())  # no longer, since the next instance counts so too
         self._returning = self._turns.after(one.within_s, self._not_returned)
 
     def _not_returned(self) -> None:
@@ -244,9 +382,13 @@ class KeeperService:
         if job is not None:
             job.expiration_s = one.expiration_s
 
+    def _arm_all(self) -> None:
+        for jobid, job in self._jobs.items():
+            self._arm(jobid, job)
+
     def _arm(self, jobid: int, job: KeptJob) -> None:
-        if job.expiration_s > 0.0 and job.limit is None:
-            delay_s = job.expiration_s - self._turns.clock.wall_s()
+        if job.expiration_s > 0.0 and job.limit is None and not job.has_ended:
+            delay_s = job.expiration_s - self._turns.clock.wall_s() - self._behind_s
             job.limit = self._turns.after(delay_s, partial(self._raised, jobid, TIMEOUT, expired_note(job.limit_s)))
 
     def _disarm(self) -> None:
@@ -262,27 +404,40 @@ class KeeperService:
 
     def _settle(self, one: msg.KeeperSettings) -> None:
         self._settings = one
-        self._cores = None if one.cores is None else [Idset.parse(text) for text in one.cores]
+        self._cores = self._outside.cores if one.cores is None else [Idset.parse(text) for text in one.cores]
         self._executor.kill_timeout_s = one.kill_timeout_s
 
     def _start(self, one: msg.StartJob) -> None:
         jobid = one.jobid
         if jobid in self._jobs:
             return
-        self._jobs[jobid] = KeptJob(one.attempt, one.expiration_s, one.R)
+        ranks = Idset.parse(one.ranks) if one.ranks else None
+        self._jobs[jobid] = KeptJob(one.attempt, one.expiration_s, one.R, ranks, is_shared=one.is_shared)
         settings = self._settings
         try:
+            if self._is_ending:
+                raise Refused(ASKED_TO_END)
             if settings is None:
                 raise RemoteProtocolError("expected KeeperSettings before the first StartJob")
+            spool, environment = self._outside.spool or Path(settings.spool), settings.environment
+            if settings.forwards and self._outside.spool is not None:
+                self._forwarder.begin(jobid, spool_directory(spool, jobid))
+            if self._relay is not None:
+                self._relay.want()
+                environment = self._relay.environment(environment)
             self._executor.start(
                 JobLaunch(
                     jobid=jobid,
                     jobspec=self._jobspecs.read(one.jobspec),
                     R=one.R,
-                    environment=settings.environment,
-                    spool=Path(settings.spool),
+                    environment=environment,
+                    spool=spool,
                     cores=self._cores,
                     scratch=self._outside.scratch(),
+                    ranks=ranks,
+                    first=one.first,
+                    is_shared=one.is_shared,
+                    beside=one.beside,
                 )
             )
         except FluxschedError as error:
@@ -291,12 +446,19 @@ class KeeperService:
             self._turns.report_bug(f"start of job {format_f58(jobid)}", exc)
             self._failed(jobid, f"start: a fault of fluxsched ({type(exc).__name__}: {exc}): the log has the traceback")
 
+    def _signal(self, one: msg.SignalJob) -> None:
+        if one.signum in TERMINATING:
+            self._forwarder.give_up(one.jobid)
+        self._executor.kill(one.jobid, one.signum, one.grace_s)
+        if one.signum == signal.SIGKILL:
+            self._open(msg.OpenJob(one.jobid))  # who waits there is dead; the end is known when none waits any more
+
     def _grow(self, one: msg.GrowJob) -> None:
         job = self._jobs.get(one.jobid)
         new = EMPTY if job is None else Idset.parse(one.ranks) - job.ranks
         if job is not None and new:
             job.ranks |= new
-            self._executor.grow(one.jobid, one.R, new)
+            self._executor.grow(one.jobid, one.R, new, one.first)
 
     def _shrink(self, one: msg.ShrinkJob) -> None:
         """Shrink a job; a target that it never had is released like the others; the release of others is being
@@ -322,15 +484,13 @@ class KeeperService:
             self._outbox.append(msg.InputAnswered(one.number, error.errnum, str(error), exceeded))
 
     def _taken(self, number: int) -> None:
-        self._outbox.append(msg.InputAnswered(number))
-        self._turns.wake()
+        self._say(msg.InputAnswered(number))
 
     def _clear(self, one: msg.ClearProcesses) -> None:
         self._outside.clear(one.records, self._cleared)
 
     def _cleared(self, notes: dict[int, str]) -> None:
-        self._outbox.append(msg.ProcessesCleared(notes))
-        self._turns.wake()
+        self._say(msg.ProcessesCleared(notes))
 
     def _stored(self, one: msg.Stored) -> None:
         reports, kept = self._reports, list[msg.JobReport]()
@@ -339,9 +499,10 @@ class KeeperService:
             if report.serial in one.kept:
                 kept.append(report)
             elif isinstance(report, msg.JobSpawned):
-                self._gates.pop(report.serial)()
+                self._jobs[report.jobid].stored(self._gates.pop(report.serial))
             elif isinstance(report, msg.JobFinished | msg.JobFailed):
                 del self._jobs[report.jobid]
+                self._forwarder.remove(report.jobid)
         reports.extendleft(reversed(kept))
 
     def _unstored(self) -> dict[int, Idset]:
@@ -351,6 +512,15 @@ class KeeperService:
             if isinstance(one, msg.TargetsReleased):
                 found[one.jobid] = found.get(one.jobid, EMPTY) | Idset.parse(one.ranks)
         return found
+
+    def _open(self, one: msg.OpenJob) -> None:
+        job = self._jobs.get(one.jobid)
+        if job is not None:
+            job.open()
+
+    def _pong(self, one: msg.Pong) -> None:
+        if self._lease is not None:
+            self._lease.answered(one.number)
 
     # -- reports ------------------------------------------------------------------------------------------------
 
@@ -388,9 +558,16 @@ class KeeperService:
         self._jobs[jobid].ranks -= ranks
         self._report(msg.TargetsReleased(self._next(), jobid, str(ranks)))
 
+    def _fence(self, one: msg.PmiFence) -> None:
+        job = self._jobs[one.jobid]
+        job.fences = (*job.fences[-1:], one)
+        if self._client is not None:
+            self._outbox.append(one)
+            self._turns.wake()
+
     def _finished(self, jobid: int, status: int, usage: dict[str, Any] | None) -> None:
         self._jobs[jobid].mark_ended()
-        self._report(msg.JobFinished(self._next(), jobid, status, usage))
+        self._forwarder.finish(jobid, lambda: self._report(msg.JobFinished(self._next(), jobid, status, usage)))
 
     def _failed(self, jobid: int, note: str) -> None:
         self._jobs[jobid].mark_ended()
@@ -402,16 +579,27 @@ class KeeperService:
 class KeptJob:
     """One that runs, or whose end is not known to be stored."""
 
-    __slots__ = ("_r", "_ranks", "attempt", "expiration_s", "limit", "runs")
+    __slots__ = (
+        "_gates", "_may_open", "_r", "_ranks", "attempt", "expiration_s", "fences", "has_ended", "limit", "runs",
+    )  # fmt: skip
 
-    def __init__(self, attempt: int, expiration_s: float, r: Mapping[str, Any]) -> None:
-        """`r` is its R, of the start."""
+    def __init__(
+        self, attempt: int, expiration_s: float, r: Mapping[str, Any], ranks: Idset | None, *, is_shared: bool
+    ) -> None:
+        """`r` is its R, of the start, `ranks` are the targets of it that are this keeper's, None if all are."""
         self._r = r
-        self._ranks: Idset | None = None
+        self._ranks = ranks
+        self._gates: list[Callable[[], None]] = []
+        """Gates that are closed although the processes behind them are on record: there are others."""
+        self._may_open = not is_shared
         self.attempt = attempt
         self.expiration_s = expiration_s
         self.limit: Timer | None = None
         self.runs = False
+        self.fences: tuple[msg.PmiFence, ...] = ()
+        """The last two messages of its tasks for those of other hosts."""
+        self.has_ended = False
+        """True if no process of it is left, although its output may not be stored yet."""
 
     @property
     def limit_s(self) -> float:
@@ -433,9 +621,24 @@ class KeptJob:
     def ranks(self, ranks: Idset) -> None:
         self._ranks = ranks
 
+    def stored(self, gate: Callable[[], None]) -> None:
+        """Open this gate, the processes behind which are on record, once those of all keepers are."""
+        if self._may_open and not self.has_ended:
+            gate()
+        else:
+            self._gates.append(gate)
+
+    def open(self) -> None:
+        """Open all gates from now on, since the processes of all keepers are on record."""
+        self._may_open = True
+        gates, self._gates = self._gates, []
+        for gate in gates:
+            gate()
+
     def mark_ended(self) -> None:
         """Record that the job has no process any more."""
-        self.runs, self._ranks = False, EMPTY
+        self.runs, self._ranks, self.has_ended = False, EMPTY, True
+        self._gates.clear()
         if self.limit is not None:
             self.limit.cancel()
 

@@ -80,7 +80,7 @@ def job_environment(job: JobLaunch, path: str, tasks: Sequence[TaskBlock], tmpdi
         **job.environment,
         **({} if tmpdir is None else variables(tmpdir, given)),
         PATH_VARIABLE: path,
-        "FLUX_JOB_ID": format_f58(job.jobid),
+        "FLUX_JOB_ID": format_f58(job.beside or job.jobid),
         "FLUX_JOB_SIZE": str(count_tasks(tasks)),
         "FLUX_JOB_NNODES": str(len(tasks)),
     }
@@ -198,7 +198,7 @@ def _reap(pid: int) -> None:
 # ---- layout of tasks on cores
 
 TASKS_JOB_MAX = 4096
-"""Tasks of one job: all of them run on this machine, and beyond this a typing error is likelier than intent.
+"""Tasks of one job on this machine: beyond this a typing error is likelier than intent.
 
 The gate's pipe takes a byte a task and is never smaller than this.
 """
@@ -221,12 +221,15 @@ class JobTasks:
     numbers.
     """
 
-    __slots__ = ("_gone", "blocks", "by_target")
+    __slots__ = ("_gone", "_own", "blocks", "by_target")
 
-    def __init__(self, blocks: list[TaskBlock], *, by_target: bool) -> None:
-        """`by_target`: the tasks of a target end when it is given back."""
+    def __init__(self, blocks: list[TaskBlock], *, by_target: bool, own: Idset | None = None) -> None:
+        """`by_target`: the tasks of a target end when it is given back. `own` are the targets whose tasks run on this
+        host, None if all do; the others are here because all are numbered together.
+        """
         self.blocks = blocks
         self.by_target = by_target
+        self._own = own
         self._gone: set[int] = set()
 
     @property
@@ -240,6 +243,10 @@ class JobTasks:
         gone = self._gone
         return [block for at, block in enumerate(self.blocks) if at not in gone] if gone else self.blocks
 
+    def own_of(self, found: list[TaskBlock]) -> list[TaskBlock]:
+        """Return those of these blocks whose tasks run on this host."""
+        return found if self._own is None else own_blocks(found, self._own)
+
     def remove(self, ranks: Idset) -> None:
         """Mark the blocks of these targets as given back."""
         self._gone |= {at for at, block in enumerate(self.blocks) if block.rank in ranks}
@@ -250,37 +257,52 @@ def count_tasks(found: Iterable[TaskBlock]) -> int:
     return sum([block.ntasks for block in found])
 
 
-def blocks(jobspec: Jobspec, resources: ResourceSet) -> list[TaskBlock]:
-    """Return the tasks of a job that begins, rank by rank, part by part.
+def tasks_of(found: Iterable[TaskBlock]) -> Idset:
+    """Return the numbers of the tasks in these blocks."""
+    return Idset.of([block.first + local for block in found for local in range(block.ntasks)])
 
-    Raises LimitExceeded above TASKS_JOB_MAX, InvalidValue if there are none.
+
+def own_blocks(found: list[TaskBlock], own: Idset) -> list[TaskBlock]:
+    """Return those of these blocks that have tasks and are on these targets."""
+    return [block for block in found if block.ntasks and block.rank in own]
+
+
+def blocks(jobspec: Jobspec, resources: ResourceSet, own: Idset | None = None, first: int = 0) -> list[TaskBlock]:
+    """Return the tasks of a job that begins, rank by rank, part by part, numbered from `first` on; those on the targets
+    `own` run on this host, all if that is None.
+
+    Raises LimitExceeded if more than TASKS_JOB_MAX are to run here, InvalidValue if there are none at all.
     """
     if not resources.ranks:
         raise InvalidValue("the job's R has no ranks: there is nowhere to run")
     if not jobspec.request.parts:
-        found, nslots = _of_part(jobspec, resources, resources.nslots, 0)
+        found, nslots = _of_part(jobspec, resources, resources.nslots, first)
     else:
-        found, nslots = _of_parts(jobspec, resources, 0)
-    ntasks = count_tasks(found)
-    if ntasks > TASKS_JOB_MAX:
-        raise LimitExceeded(f"the job has {ntasks} tasks: one machine runs at most {TASKS_JOB_MAX} a job")
-    if ntasks < 1:
+        found, nslots = _of_parts(jobspec, resources, first)
+    here = count_tasks(found if own is None else own_blocks(found, own))
+    if here > TASKS_JOB_MAX:
+        raise LimitExceeded(f"the job has {here} tasks: one machine runs at most {TASKS_JOB_MAX} a job")
+    if not count_tasks(found):
         raise InvalidValue(f"the job's {nslots} slots result in no task: check tasks[0].count of the jobspec")
     return found
 
 
-def more_blocks(jobspec: Jobspec, resources: ResourceSet, tasks: JobTasks) -> list[TaskBlock]:
-    """Return the tasks that a job gets with the targets of `resources`, which it does not have yet.
+def more_blocks(
+    jobspec: Jobspec, resources: ResourceSet, tasks: JobTasks, first: int | None = None
+) -> list[TaskBlock]:
+    """Return the tasks that a job gets with the targets of `resources`, which it does not have yet, numbered from
+    `first` on; None: after those that it has had.
 
     A part that has a fixed number of tasks gets none. Raises LimitExceeded if it would have more than TASKS_JOB_MAX.
     """
+    first = tasks.next if first is None else first
     if jobspec.request.parts:
-        found, _ = _of_parts(jobspec, resources, tasks.next, grows=True)
+        found, _ = _of_parts(jobspec, resources, first, grows=True)
     elif jobspec.ntasks_total is None:
-        found, _ = _of_part(jobspec, resources, None, tasks.next)
+        found, _ = _of_part(jobspec, resources, None, first)
     else:
         found = []
-    ntasks = count_tasks(found) + count_tasks(tasks.current)
+    ntasks = count_tasks(tasks.own_of(found)) + count_tasks(tasks.own_of(tasks.current))
     if ntasks > TASKS_JOB_MAX:
         raise LimitExceeded(f"the job would have {ntasks} tasks: one machine runs at most {TASKS_JOB_MAX} a job")
     return [block for block in found if block.ntasks]
@@ -452,7 +474,8 @@ def program_of(job: JobLaunch, resources: ResourceSet) -> JobTasks:
     """Return the places of the tasks, and the words that each runs. Raises FluxschedError if there are none."""
     jobspec = job.jobspec
     if not is_instance(jobspec):
-        return JobTasks(blocks(jobspec, resources), by_target=jobspec.request.elastic)
+        found = blocks(jobspec, resources, job.ranks, job.first)
+        return JobTasks(found, by_target=jobspec.request.elastic, own=job.ranks)
     nested = parse_nested(jobspec.command)
     ranks = list(resources.ranks)
     if not ranks:

@@ -24,13 +24,23 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.executor import layout
-from fluxsched.executor.base import ENDING, TERMINATING, JobLaunch, ProcessGroup, Reports, kill, spool_directory
+from fluxsched.executor.base import (
+    ENDING,
+    TERMINATING,
+    JobLaunch,
+    ProcessGroup,
+    Reports,
+    kill,
+    spool_directory,
+    spool_name,
+)
 from fluxsched.executor.cleanup import Strays, adopt_orphans, reap_group
 from fluxsched.executor.io import INPUT_TASKS_MAX, JobInput, Terminal
-from fluxsched.executor.layout import JobTasks, TaskBlock, more_blocks, program_of, remove, unpack
+from fluxsched.executor.layout import JobTasks, TaskBlock, more_blocks, program_of, remove, tasks_of, unpack
 from fluxsched.executor.pmi import JobPmi
 from fluxsched.executor.tasks import TaskStart, more_descriptors, seal_descriptors
 from fluxsched.executor.usage import Guarded, MemoryGuard, Meter, asks_for_memory, limit_of
+from fluxsched.executor.wire import PmiFenceDone
 from fluxsched.system import processes
 from fluxsched.system.clock import sleep
 from fluxsched.system.log import logger, of_job
@@ -44,6 +54,7 @@ class JobProcesses:
     """Processes of a job and all that is open for them. Owns its starts, input, PMI and meter."""
 
     __slots__ = (
+        "_has_begun",
         "ended",
         "first_failure",
         "grace",
@@ -110,11 +121,15 @@ class JobProcesses:
         self.released = EMPTY
         """Targets whose release is about to be reported."""
         self.look_s = LOOK_S
+        self._has_begun = False
 
     @property
     def limit_bytes(self) -> int | None:
         """Return the memory that the job may use; None if it has not asked for memory."""
-        return limit_of(self.launch.jobspec, self.resources) if self.is_guarded else None
+        if not self.is_guarded:
+            return None
+        own = self.launch.ranks
+        return limit_of(self.launch.jobspec, self.resources if own is None else self.resources.restrict(own))
 
     @property
     def is_over(self) -> bool:
@@ -136,24 +151,27 @@ class JobProcesses:
         if self.launch.jobspec.pty is not None:
             self.launch.jobspec.check_pty(self.tasks.next)
             self.terminal = Terminal(self.launch.jobspec.pty)
-        pmi = self.pmi if new[0].first == 0 else None
+        is_first, self._has_begun = not self._has_begun, True
+        pmi = self.pmi if is_first else None
         start = TaskStart(
-            self.launch, self.tasks, new, r, self.path, self.tmpdir, pmi, self.terminal, limit, spawned
-        )
+            self.launch, self.tasks, new, r, self.path, self.tmpdir, pmi, self.terminal, limit, spawned,
+            is_first=is_first,
+        )  # fmt: skip
         self.starts.append(start)
         return start
 
-    def grow(self, more: ResourceSet, limit: int | None, pids: set[int]) -> TaskStart | None:
+    def grow(
+        self, more: ResourceSet, first: int | None, limit: int | None, pids: set[int]
+    ) -> TaskStart | None:
         """Have the tasks of these further targets wait to run; None if there are none.
 
         Raises FluxschedError, and has got the targets all the same.
         """
         self.resources |= more
-        new = more_blocks(self.launch.jobspec, more, self.tasks)
-        if not new:
-            return None
+        new = more_blocks(self.launch.jobspec, more, self.tasks, first)
         self.tasks.blocks.extend(new)
-        return self.begin(new, self.resources.to_json(), limit, pids)
+        own = self.tasks.own_of(new)
+        return self.begin(own, self.resources.to_json(), limit, pids) if own else None
 
     def remove(self, ranks: Idset) -> None:
         """Record that the job has no tasks on these targets any more."""
@@ -176,14 +194,15 @@ class JobProcesses:
     def opened(self, start: TaskStart, turns: Turns) -> None:
         """Note that these tasks run from now on."""
         self.starts.remove(start)
-        pipes, pids = start.gate.open(), start.pids
+        pipes, pids = dict(zip(start.numbers, start.gate.open(), strict=False)), start.pids
         if self.terminal is not None:
-            self.input = JobInput(turns, [self.terminal.opened()], self.terminal)
+            self.input = JobInput(turns, {0: self.terminal.opened()}, self.terminal)
         elif pipes and self.input is None:
             self.input = JobInput(turns, pipes)
         elif pipes and self.input is not None:
             self.input.add(pipes)
-        self.meter.opened(pids, start.first)
+        for group in start.groups:
+            self.meter.opened(group.pids, group.first)
         if self.pmi is not None and not self.open:
             self.pmi.opened(pids)
         self.open = True
@@ -305,7 +324,7 @@ class LocalExecutor:
         run = JobProcesses(job, resources, tasks, path, tmpdir, Meter(self._turns.clock), pmi)
         try:
             unpack(job, tmpdir)
-            start = run.begin(tasks.blocks, job.R, self._limit, self._pids)
+            start = run.begin(tasks.own_of(tasks.blocks), job.R, self._limit, self._pids)
         except FluxschedError:
             run.tidy()
             raise
@@ -319,9 +338,17 @@ class LocalExecutor:
         """Return a server for the tasks with which the job begins, if it asks for one, or they are several and stay so.
         """
         counts, wanted = [block.ntasks for block in tasks.blocks], job.jobspec.pmi
-        if not (sum(counts) > 1 and not tasks.by_target if wanted is None else wanted):
+        if job.first or not (sum(counts) > 1 and not tasks.by_target if wanted is None else wanted):
             return None
-        return JobPmi(self._turns, job.jobid, counts, partial(self._mpi_failed, job.jobid))
+        own = None if job.ranks is None else tasks_of(tasks.own_of(tasks.blocks))
+        failed = partial(self._mpi_failed, job.jobid)
+        return JobPmi(self._turns, job.jobid, counts, failed, own, self._reports.fence)
+
+    def fence_done(self, one: PmiFenceDone) -> None:
+        """Give the tasks of a shared job the answer of its hosts; one that has ended needs none."""
+        run = self._runs.get(one.jobid)
+        if run is not None and run.pmi is not None:
+            run.pmi.fence_done(one)
 
     def _mpi_failed(self, jobid: int, note: str, exit_code: int) -> None:
         """Record the failure of the MPI program: its exit code is the job's, whose tasks are about to be killed."""
@@ -362,8 +389,19 @@ class LocalExecutor:
         self._guard(run, start)
         for group in start.groups:
             self._watch(run, group)
+        self._reports.spooled(run.jobid, start.gate.spooled)
         self._reports.record(run.jobid, record, lambda: self._recorded(run, start))
+        self._drop_closed(run)
         return None
+
+    def _drop_closed(self, run: JobProcesses) -> None:
+        """Wait no longer for the gates of a shared job that is to end: they may never open, since a part has failed."""
+        if run.is_ending and run.launch.is_shared and not run.open:
+            for start in [start for start in run.starts if start.is_spawned]:
+                run.starts.remove(start)
+                start.gate.close()
+                for group in start.groups:
+                    self._watch(run, group)
 
     def _guard(self, run: JobProcesses, start: TaskStart | None) -> None:
         """Keep the job to the memory that it has now; `start` are tasks that do not run yet."""
@@ -404,14 +442,16 @@ class LocalExecutor:
 
     # -- other sizes --------------------------------------------------------------------------------------------
 
-    def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset) -> None:
-        """Start the tasks of these targets of R. If that is impossible, the job continues without them."""
+    def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset, first: int | None = None) -> None:
+        """Start the tasks of these targets of R, numbered from `first` on or after those that are here. If that is
+        impossible, the job continues without them.
+        """
         run = self._runs.get(jobid)
         if run is None or run.ended or not run.tasks.by_target:
             return
         start: TaskStart | None = None
         try:
-            start = run.grow(ResourceSet.parse(r).restrict(ranks), self._limit, self._pids)
+            start = run.grow(ResourceSet.parse(r).restrict(ranks), first, self._limit, self._pids)
             error = None if start is None else self._advance(run, start)
         except FluxschedError as fault:
             error = str(fault)
@@ -460,6 +500,8 @@ class LocalExecutor:
             self._turns.after(look_s, lambda: self._leave(run, group, min(2 * look_s, LOOK_MAX_S)))
             return
         run.groups.remove(group)
+        tasks = range(group.first, group.first + len(group.pids))
+        self._reports.closed(run.jobid, [spool_name(stream, task) for task in tasks for stream in ("stdout", "stderr")])
         if group.rank is not None:
             self._release(run, Idset.of([group.rank]))
         self._check_over(run)
@@ -507,6 +549,8 @@ class LocalExecutor:
         if self._runs.get(run.jobid) is not run or run.ended or not run.is_over:
             return
         run.ended = True
+        if run.pmi is not None:
+            run.pmi.all_ended()
         run.stop_watching()
         run.signal(signal.SIGKILL)
         self._reap(run)
@@ -566,6 +610,7 @@ class LocalExecutor:
             run.is_ending = True
             for start in run.starts:
                 start.cut()
+            self._drop_closed(run)
         if signum in ENDING:
             delay_s = self.kill_timeout_s if grace_s is None else grace_s
             run.kill_after(self._turns, delay_s, lambda: self.kill(jobid, signal.SIGKILL))

@@ -31,12 +31,23 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import Any, Protocol
 
+from msgspec import structs
+
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.executor import io, keeper_main
 from fluxsched.executor import wire as msg
-from fluxsched.executor.base import TERMINATING, InputAnswer, InputPlace, JobLaunch, Reports, ResumedJob, Window
+from fluxsched.executor.base import (
+    TERMINATING,
+    InputAnswer,
+    InputPlace,
+    JobLaunch,
+    Reports,
+    ResumedJob,
+    StoreOutput,
+    Window,
+)
 from fluxsched.executor.cleanup import clear_orphans
 from fluxsched.executor.layout import is_instance
 from fluxsched.executor.timed import MARGIN_S, NestedJobs
@@ -84,8 +95,11 @@ class KeeperExecutor:
 
     def __init__(
         self, turns: Turns, reports: Reports, host: KeeperHost, kill_timeout_s: float, *, outlives: bool,
-        limits: KeeperLimits = LIMITS,
+        limits: KeeperLimits = LIMITS, output: StoreOutput | None = None,
     ) -> None:  # fmt: skip
+        """Create an executor. `output` stores what keepers of another host send; None if keepers write into the spool
+        directory themselves.
+        """
         self._limits = limits
         self._turns = turns
         self._reports = reports
@@ -94,6 +108,7 @@ class KeeperExecutor:
         self._host = host
         self._kill_timeout_s = kill_timeout_s
         self._outlives = outlives
+        self._output = output
         self._links: list[KeeperLink] = []
         self._runs: dict[int, GivenJob] = {}
         self._left: dict[int, object] = {}
@@ -104,7 +119,7 @@ class KeeperExecutor:
         self._closed = False
         self._guards = False
         self._inputs: count[int] = count(1)
-        self._handlers: Mapping[type, Callable[[KeeperLink, Any], None]] = {
+        self._handlers: dict[type, Callable[[KeeperLink, Any], None]] = {
             msg.KeeperWelcome: self._welcomed,
             msg.JobSpawned: self._spawned,
             msg.JobStarted: self._started,
@@ -112,6 +127,8 @@ class KeeperExecutor:
             msg.JobFinished: self._finished,
             msg.JobFailed: self._failed,
             msg.TargetsReleased: self._released,
+            msg.PmiFence: self._pmi_fence,
+            msg.JobOutput: self._written,
             msg.InputAnswered: KeeperLink.input_answered,
             msg.ProcessesCleared: self._cleared,
         }
@@ -157,14 +174,18 @@ class KeeperExecutor:
     def limit(self, jobid: int, expiration_s: float) -> None:
         """See `Executor.limit`."""
         run = self._runs.get(jobid)
-        if run is not None and run.link is not None:
-            run.link.send(msg.LimitJob(jobid, expiration_s))
+        if run is not None:
+            run.limit(expiration_s)
 
     def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
         """See `Executor.grow`."""
+        self.grow_from(jobid, r, None)
+
+    def grow_from(self, jobid: int, r: Mapping[str, Any], first: int | None) -> None:
+        """Give a running job these targets too; its new tasks are numbered from `first` on, or follow those here."""
         run = self._runs.get(jobid)
         if run is not None and not self._nested.has(jobid):
-            run.grow(r)
+            run.grow(r, first)
 
     def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
         """See `Executor.shrink`."""
@@ -179,6 +200,18 @@ class KeeperExecutor:
         """See `Executor.input_of`."""
         run = self._runs.get(jobid)
         return None if run is None else run.input_place(self._inputs)
+
+    def open(self, jobid: int) -> None:
+        """Open the gate of a shared job, since the processes of all its keepers are on record. Idempotent."""
+        run = self._runs.get(jobid)
+        if run is not None:
+            run.open()
+
+    def fence_done(self, one: msg.PmiFenceDone) -> None:
+        """Send the keeper what the hosts of a shared job have put; it asks again if its connection is lost."""
+        run = self._runs.get(one.jobid)
+        if run is not None and run.link is not None:
+            run.link.send(one)
 
     def guard(self) -> None:
         """Have a keeper, jobs or not: it ends the processes on record when this instance is killed."""
@@ -232,7 +265,7 @@ class KeeperExecutor:
         if run.tries > self._limits.tries_max:
             raise Refused(f"{self._limits.tries_max} keepers ended before they could start it: see the log")
         link = run.link = self._current()
-        link.start(run.launch, self._kill_timeout_s, outlives=self._outlives)
+        link.start(run.launch, self._kill_timeout_s, outlives=self._outlives, forwards=self._output is not None)
         run.given(link)
 
     def _take(self, until_s: float) -> bool:
@@ -252,7 +285,8 @@ class KeeperExecutor:
         serial = 0
         for one in messages:
             handle, serial = partial(self._handlers[type(one)], link, one), getattr(one, "serial", serial)
-            self._turns.run_isolated(handle, f"report of a keeper: {one!r:.80}", partial(_unhandled, link, one))
+            what = f"report {type(one).__name__} of a keeper"
+            self._turns.run_isolated(handle, what, partial(_unhandled, link, one))
         if serial:
             self._reports.stored(lambda: link.send(msg.Stored(serial, list(link.unhandled))))
 
@@ -264,13 +298,28 @@ class KeeperExecutor:
         """Take the loss of a keeper, which is dead or will be now: another one takes over its work."""
         if link not in self._links or self._closed:
             return
+        records, again = self._unlink(link)
+        self._host.end_keeper(link.client, self._limits.end_s if link.is_ending else 0.0)
+        if not link.is_ending:
+            log.warning("the keeper has ended, which it should not: %s", reason)
+        if not self._is_settled:
+            self._left |= records
+            self._settle()
+            return
+        self._clear(records)
+        for run in again:
+            self._give_or_fail(run)
+        if self._guards:
+            self._turns.after(self._limits.again_s, self._guard_again)
+
+    def _unlink(self, link: KeeperLink) -> tuple[dict[int, object], list[GivenJob]]:
+        """Remove a link that has ended; return the records of processes that its keeper had, and the jobs that it was
+        given and that are not on record.
+        """
         self._links.remove(link)
         if link.patience is not None:
             link.patience.cancel()
         link.client.close()
-        self._host.end_keeper(link.client, self._limits.end_s if link.is_ending else 0.0)
-        if not link.is_ending:
-            log.warning("the keeper has ended, which it should not: %s", reason)
         for number in list(link.inputs):
             link.answer_input(number, Refused("the keeper of the job's tasks has ended", errno.ESRCH))
         records = dict(link.clearing or {})
@@ -282,15 +331,7 @@ class KeeperExecutor:
                 again.append(run)
             else:
                 records[jobid] = run.record
-        if not self._is_settled:
-            self._left |= records
-            self._settle()
-            return
-        self._clear(records)
-        for run in again:
-            self._give_or_fail(run)
-        if self._guards:
-            self._turns.after(self._limits.again_s, self._guard_again)
+        return records, again
 
     def _guard_again(self) -> None:
         if not self._closed:
@@ -316,6 +357,7 @@ class KeeperExecutor:
         for held in one.jobs:
             run = self._runs.get(held.jobid)
             if run is None or run.link not in (None, link):
+                link.unwanted.add(held.jobid)
                 link.send(msg.SignalJob(held.jobid, SIGKILL))
                 continue
             link.jobs.add(held.jobid)
@@ -366,9 +408,12 @@ class KeeperExecutor:
         self._gone(records, one.notes)
         self._retire(link)
 
+    def _why_cleared(self) -> str:
+        return KILLED if self._is_settled else RESTARTED
+
     def _gone(self, records: Mapping[int, object], notes: Mapping[int, str]) -> None:
         """Remove jobs of whose processes nothing is left."""
-        why = KILLED if self._is_settled else RESTARTED
+        why = self._why_cleared()
         for jobid in records:
             self._left.pop(jobid, None)
             self._reports.record(jobid, None, _no_op)
@@ -415,9 +460,21 @@ class KeeperExecutor:
         if news:
             self._reports.released(one.jobid, news)
 
+    def _pmi_fence(self, link: KeeperLink, one: msg.PmiFence) -> None:
+        if self._run_of(link, one.jobid) is not None:
+            self._reports.fence(one)
+
+    def _written(self, link: KeeperLink, one: msg.JobOutput) -> None:
+        """Store output; that of a job that is not at this keeper is discarded, or it would be sent for ever."""
+        run, size = self._run_of(link, one.jobid), one.offset + len(one.data)
+        if run is not None and self._output is not None:
+            size = self._output(run.launch, one.name, one.offset, one.data)
+        link.send(msg.OutputStored(one.jobid, one.name, size))
+
     def _ended(self, link: KeeperLink, jobid: int) -> bool:
         """Record that the job has no process any more; return whether that was unknown."""
         link.jobs.discard(jobid)
+        link.unwanted.discard(jobid)
         run = self._run_of(link, jobid)
         if run is None:
             return False
@@ -447,6 +504,7 @@ class GivenJob:
     """Job that is given to a keeper, or is to be."""
 
     __slots__ = (
+        "_ending",
         "_grown",
         "_outdated",
         "_shrunk",
@@ -455,6 +513,7 @@ class GivenJob:
         "is_open",
         "launch",
         "link",
+        "may_open",
         "no_input",
         "record",
         "signals",
@@ -466,6 +525,8 @@ class GivenJob:
         self.record = record
         self.link: KeeperLink | None = None
         self.is_open = False
+        self.may_open = False
+        """True if it is shared, and the processes of all its keepers are on record."""
         self.no_input = ""
         """Why its tasks are sent no input, as far as is known."""
         self.has_input = True
@@ -473,6 +534,8 @@ class GivenJob:
         self.tries = 0
         self.signals: list[tuple[int, float | None]] = []
         """Sent to it before its processes were on record: another keeper than now may have to start it."""
+        self._ending: tuple[int, float | None] | None = None
+        """The last signal that is to end it."""
         self.going = EMPTY
         """Targets that it is to give back."""
         self._grown: list[msg.GrowJob] = []
@@ -490,15 +553,36 @@ class GivenJob:
 
     def signal(self, signum: int, grace_s: float | None) -> None:
         """Have the job's tasks signaled."""
+        if signum in TERMINATING:
+            self._ending = signum, grace_s
         if self.link is None or self.record is None:
             self.signals.append((signum, grace_s))
         if self.link is not None:
             self.link.send(msg.SignalJob(self.launch.jobid, signum, grace_s))
 
-    def grow(self, r: Mapping[str, Any]) -> None:
+    def repeat_ending(self) -> None:
+        """Have the keeper, when it is back, told again that the job is to end: it may not have heard it."""
+        if self._ending is not None and self._ending not in self.signals:
+            self.signals.append(self._ending)
+
+    def open(self) -> None:
+        """Have its tasks run, those of all keepers being on record."""
+        self.may_open = True
+        if self.link is not None:
+            self.link.send(msg.OpenJob(self.launch.jobid))
+
+    def limit(self, expiration_s: float) -> None:
+        """Tell the keeper when the job expires, which it enforces while there is no instance."""
+        self.launch = structs.replace(self.launch, expiration_s=expiration_s)
+        if self.link is not None:
+            self.link.send(msg.LimitJob(self.launch.jobid, expiration_s))
+
+    def grow(self, r: Mapping[str, Any], first: int | None) -> None:
         """Have its tasks started on the targets of `r` (R of them alone), too."""
         ranks = ResourceSet.parse(r).ranks
-        self._say(self._grown, msg.GrowJob(self.launch.jobid, dict(r), str(ranks)))
+        if self.launch.ranks is not None:
+            self.launch = structs.replace(self.launch, ranks=self.launch.ranks | ranks)
+        self._say(self._grown, msg.GrowJob(self.launch.jobid, dict(r), str(ranks), first))
 
     def shrink(self, ranks: Idset, grace_s: float | None) -> None:
         """Have the job's tasks on these targets ended."""
@@ -516,6 +600,8 @@ class GivenJob:
         for signum, grace_s in self.signals:
             link.send(msg.SignalJob(self.launch.jobid, signum, grace_s))
         link.send(*self._grown, *self._shrunk)
+        if self.may_open:
+            link.send(msg.OpenJob(self.launch.jobid))
         if self.record is not None:
             self.settled()
 
@@ -531,7 +617,8 @@ class GivenJob:
         jobspec = self.launch.jobspec
         if (held.ranks or held.released) and jobspec.request.elastic and not is_instance(jobspec):
             r, jobid = dict(self.launch.R), self.launch.jobid
-            has, ranks = Idset.parse(held.ranks), ResourceSet.parse(r).ranks - self.going
+            own = ResourceSet.parse(r).ranks if self.launch.ranks is None else self.launch.ranks
+            has, ranks = Idset.parse(held.ranks), own - self.going
             self._outdated = Idset.parse(held.released) & ranks
             if missing := ranks - has:
                 link.send(msg.GrowJob(jobid, r, str(missing)))
@@ -608,6 +695,8 @@ class KeeperLink:
         self.client = client
         self.jobs: set[int] = set()
         """Jobs given to the keeper, or reported by it, whose end has not been reported."""
+        self.unwanted: set[int] = set()
+        """Jobs reported by it that count as ended, and are being killed."""
         self.is_known = False
         """True once the keeper has answered the hello."""
         self.is_retiring = False
@@ -622,6 +711,8 @@ class KeeperLink:
         """Serial numbers of reports whose handling failed."""
         self.patience: Timer | None = None
         """Timer for the keeper's answer to the hello."""
+        self.heard_s = 0.0
+        """When it last asked whether we are here, by the monotonic clock."""
         self._turns = turns
         self._outbox: list[msg.KeeperMessage] = []
         self._has_said = False
@@ -637,21 +728,28 @@ class KeeperLink:
         """Send with the end of the turn."""
         if not self._has_said:
             self._has_said = True
-            self._outbox.append(msg.KeeperHello(msg.VERSION, os.getpid()))
+            self._outbox.append(msg.KeeperHello(msg.VERSION, os.getpid(), self._turns.clock.wall_s()))
         self._outbox += messages
         self._turns.wake()
 
-    def start(self, job: JobLaunch, kill_timeout_s: float, *, outlives: bool) -> None:
+    def start(self, job: JobLaunch, kill_timeout_s: float, *, outlives: bool, forwards: bool) -> None:
         """Have the keeper start a job; settings shared with earlier jobs are sent once."""
         given = self._last_settings
         if given is None or given[0] is not job.environment or given[1] is not job.cores:
             self._last_settings = job.environment, job.cores
             cores = None if job.cores is None else [str(units) for units in job.cores]
             spool = os.path.realpath(job.spool)
-            self.send(msg.KeeperSettings(spool, dict(job.environment), cores, kill_timeout_s, outlives))
+            environment = dict(job.environment)
+            self.send(msg.KeeperSettings(spool, environment, cores, kill_timeout_s, outlives, forwards))
         self.jobs.add(job.jobid)
         jobspec = self._jobspecs.get(job.jobspec)
-        self.send(msg.StartJob(job.jobid, job.attempt, jobspec, dict(job.R), job.expiration_s))
+        ranks = "" if job.ranks is None else str(job.ranks)
+        self.send(
+            msg.StartJob(
+                job.jobid, job.attempt, jobspec, dict(job.R), job.expiration_s, ranks, job.first, job.is_shared,
+                job.beside,
+            )
+        )
 
     def welcomed(self) -> None:
         """Record that the keeper has answered the hello."""

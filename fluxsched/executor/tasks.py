@@ -59,20 +59,24 @@ class TaskStart:
         terminal: Terminal | None,
         limit: int | None,
         spawned: Callable[[ProcessGroup, int], None],
+        *,
+        is_first: bool,
     ) -> None:
         """Prepare the start.
 
-        `new` are the last of `tasks`, `r` is the job's R, `path` its path, `limit` the result of `more_descriptors`.
+        `new` are the last of `tasks` that run here, and `is_first` says that none have before; `r` is the job's R,
+        `path` its path, `limit` the result of `more_descriptors`.
         Raises FluxschedError, with nothing open, for a file or directory that cannot be opened.
         """
         environment = job_environment(job, path, tasks.current, tmpdir)
         cwd = _directory(job.jobspec.cwd)
         tags = Tags(job.jobid, job.jobspec, tasks.blocks, r, tmpdir, tasks.current)
-        self.first = new[0].first
+        self.is_first = is_first
+        """True if these tasks are the first ones of the job here."""
         self._new = new
         self.groups: list[ProcessGroup] = []
         unwanted = made_up_names(environment)
-        self.gate = _gate(job, cwd, tasks, tags, terminal, limit, unwanted, is_first=new[0].first == 0)
+        self.gate = _gate(job, cwd, tasks, tags, terminal, limit, unwanted, is_first=is_first)
         self._elastic = tasks.by_target
         self._path = path
         self._spawned = spawned
@@ -87,14 +91,14 @@ class TaskStart:
         return Idset.of([block.rank for block in self._new])
 
     @property
-    def is_first(self) -> bool:
-        """Return whether these tasks are the first ones of the job."""
-        return self.first == 0
-
-    @property
     def pids(self) -> list[int]:
         """Return the process ids of the tasks, in the order of their numbers."""
         return [pid for group in self.groups for pid in group.pids]
+
+    @property
+    def numbers(self) -> list[int]:
+        """Return the numbers of the tasks that are spawned."""
+        return [task for group in self.groups for task in range(group.first, group.first + len(group.pids))]
 
     def advance(self) -> None:
         """Spawn a slice of the tasks. Raises Refused."""
@@ -105,9 +109,9 @@ class TaskStart:
             self.is_spawned = True
             self.gate.complete()
         except OSError as exc:
-            ntasks = sum(len(group.pids) for group in self.groups)
-            first = self.groups[0].first if self.groups else 0
-            raise Refused(f"cannot start task {first + ntasks}: {os.strerror(exc.errno or 0)}", exc.errno) from exc
+            spawned = self.numbers
+            task = spawned[-1] + 1 if spawned else self._new[0].first
+            raise Refused(f"cannot start task {task}: {os.strerror(exc.errno or 0)}", exc.errno) from exc
 
     def cut(self) -> None:
         """Spawn no further task: the job is to end."""
@@ -133,7 +137,7 @@ class TaskStart:
                 if pmi is None:
                     pid = gate.spawn(words, own, odd, task, group.pgid)
                 else:
-                    with pmi.connect() as theirs:
+                    with pmi.connect(task) as theirs:
                         own |= pmi.variables(task)
                         pid = gate.spawn(words, own, odd, task, group.pgid, (theirs.fileno(), PMI_FD))
                 group.add(pid)
@@ -144,8 +148,8 @@ class TaskStart:
             gate.write_note(f"{unpinned} of the tasks run unpinned: this machine does not have all cores of R")
 
     def _group(self, block: TaskBlock) -> ProcessGroup:
-        """Return the group of a target's tasks."""
-        if self._elastic or not self.groups:
+        """Return the group of a target's tasks, which has no gap in their numbers."""
+        if self._elastic or not self.groups or block.first != self.groups[-1].first + len(self.groups[-1].pids):
             rank, path = (block.rank, f"{self._path}/{block.rank}") if self._elastic else (None, self._path)
             self.groups.append(ProcessGroup(rank, block.first, path))
         return self.groups[-1]
@@ -173,7 +177,8 @@ def _gate(
 ) -> TaskGate:
     source = source_of(job.jobspec, cwd, tasks.next)
     is_single = tasks.next == 1 and not tasks.by_target
-    streams = Streams(job, cwd, tags, is_single=is_single, is_first=is_first)
+    first = tasks.own_of(tasks.blocks)[0].first
+    streams = Streams(job, cwd, tags, first, is_single=is_single, is_first=is_first)
     try:
         return TaskGate(cwd, streams, source, terminal, limit, unwanted)
     except OSError as exc:
@@ -300,6 +305,11 @@ class TaskGate:
         )
         self._waiting += 1
         return pid
+
+    @property
+    def spooled(self) -> list[str]:
+        """Return the names of the files in the job's spool directory that are open for the tasks."""
+        return list(self._streams.spooled)
 
     def write_note(self, text: str) -> None:
         """Write a message of the instance to the job's stderr."""

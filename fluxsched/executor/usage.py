@@ -15,12 +15,14 @@ import asyncio
 import contextlib
 import os
 import resource
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fluxsched.core.amounts import MEMORY
+from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
@@ -436,3 +438,33 @@ class Meter:
         for watch in self._watches:
             watch.close()
         self._watches.clear()
+
+
+def merged(parts: Sequence[tuple[Idset, Mapping[str, Any] | None]]) -> dict[str, Any] | None:
+    """Return what a job has used, of the tasks of its parts on several hosts and what these have used, as of `Meter`.
+
+    Processor time is a sum. The wall time is the longest and `max_rss_bytes` the largest, since parts run at the same
+    time and the peak is that of one process: a bound of it, unless a part that knows its peak has reached it. Rows are
+    those of the first tasks, up to one whose host was lost. None if no part ran.
+    """
+    known = [(tasks, part) for tasks, part in parts if part is not None]
+    found = [part for _, part in known]
+    if not found:
+        return None
+    peak = max(part["max_rss_bytes"] for part in found)
+    total: dict[str, Any] = {
+        "wall_s": max(part["wall_s"] for part in found),
+        "user_s": round(sum(part["user_s"] for part in found), 6),
+        "system_s": round(sum(part["system_s"] for part in found), 6),
+        "max_rss_bytes": peak,
+    }
+    if all(part.get("max_rss_is_bound") for part in found if part["max_rss_bytes"] == peak):
+        total["max_rss_is_bound"] = True
+    rows = {task: row for tasks, part in known for task, row in zip(tasks, part.get("tasks", ()), strict=False)}
+    first = [rows[task] for task in takewhile(rows.__contains__, range(TASK_ROWS_MAX))]
+    if first:
+        total["tasks"] = first
+        left_out = sum(len(tasks) for tasks, _ in known) - len(first)
+        if left_out:
+            total["tasks_left_out"] = left_out
+    return total

@@ -41,6 +41,9 @@ class KeeperHello(KeeperMessage, frozen=True, tag="hello"):
 
     version: int
     pid: int
+    now_s: float = 0.0
+    """Wall time of the instance (0: unknown), by which expirations are meant: the clock of another host may be wrong.
+    """
 
 
 class KeeperSettings(KeeperMessage, frozen=True, tag="settings"):
@@ -56,6 +59,8 @@ class KeeperSettings(KeeperMessage, frozen=True, tag="settings"):
     """Time from SIGTERM to SIGKILL unless the instance sends another one."""
     outlives: bool
     """True if jobs continue when the connection ends: an instance with a state directory is started again."""
+    forwards: bool = False
+    """True for a keeper of another host: `spool` is not there, so what tasks print is sent (`JobOutput`)."""
 
 
 class StartJob(KeeperMessage, frozen=True, tag="start"):
@@ -69,6 +74,23 @@ class StartJob(KeeperMessage, frozen=True, tag="start"):
     R: dict[str, Any]
     expiration_s: float = 0.0
     """Wall time at which the job expires, 0 if never; the keeper enforces it only while there is no instance."""
+    ranks: str = ""
+    """The targets (idset) of R whose tasks are this keeper's; empty if all are. All keepers of a job have the whole R,
+    so that they number its tasks alike.
+    """
+    first: int = 0
+    """Number of its first task: not 0 for targets that a running job gets on a further host."""
+    is_shared: bool = False
+    """True if other keepers run tasks of the job: its gate opens by `OpenJob`, once the processes of all are on record.
+    """
+    beside: int = 0
+    """Job beside whose tasks this command runs, and whose id is in its environment; 0 for a job."""
+
+
+class OpenJob(KeeperMessage, frozen=True, tag="open"):
+    """Open the gate of a shared job, all of whose processes are on record. Idempotent."""
+
+    jobid: int
 
 
 class SignalJob(KeeperMessage, frozen=True, tag="signal"):
@@ -93,6 +115,8 @@ class GrowJob(KeeperMessage, frozen=True, tag="grow"):
     jobid: int
     R: dict[str, Any]
     ranks: str
+    first: int | None = None
+    """Number of the first new task; None: they follow those that the keeper has."""
 
 
 class ShrinkJob(KeeperMessage, frozen=True, tag="shrink"):
@@ -115,6 +139,16 @@ class SendInput(KeeperMessage, frozen=True, tag="input"):
     """Rows and columns of the terminal from now on, for a task that has one."""
 
 
+class OutputStored(KeeperMessage, frozen=True, tag="output-stored"):
+    """Answer to each `JobOutput`, in their order: the file has so many bytes. If that is less than the piece's end, it
+    was not stored, since there is no room: it is sent again later.
+    """
+
+    jobid: int
+    name: str
+    offset: int
+
+
 class Stored(KeeperMessage, frozen=True, tag="stored"):
     """Confirmation that all reports up to this serial number are on disk: gates of jobs open, ended jobs are removed.
     """
@@ -130,19 +164,64 @@ class ClearProcesses(KeeperMessage, frozen=True, tag="clear"):
     records: dict[int, Any]
 
 
+class PmiFenceDone(KeeperMessage, frozen=True, tag="pmi-fence-done"):
+    """Let the tasks of a shared job out of the barrier of this number, with what those of all its hosts have put.
+
+    With `left` it is news instead: this one has left the program, and enters neither this barrier nor a later one.
+    """
+
+    jobid: int
+    number: int
+    puts: dict[str, str] = {}
+    left: str = ""
+
+
 class Leave(KeeperMessage, frozen=True, tag="leave"):
     """The instance will be back within this time (seconds). If it is not, jobs that do not outlive it end."""
 
     within_s: float
 
 
+class Pong(KeeperMessage, frozen=True, tag="pong"):
+    """Answer to the `Ping` of this number: the keeper's lease is extended from when it sent that."""
+
+    number: int
+
+
 class EndKeeper(KeeperMessage, frozen=True, tag="end"):
     """Kill what still runs and end; nothing is reported."""
 
 
+class ToClient(KeeperMessage, frozen=True, tag="to-client"):
+    """A message to a client of the sockets of a keeper's host, or a piece of one."""
+
+    json: bool
+    """True for a client of the local socket, whose payloads are JSON."""
+    peer: bytes
+    """The client's name at the keeper."""
+    frames: list[bytes]
+    is_cut: bool = False
+    """True if the last frame goes on with the first one of the next message to the client."""
+
+
+class DropClient(KeeperMessage, frozen=True, tag="drop-client"):
+    """Cut a client off; answered by `ClientLost`, unless that is on its way."""
+
+    json: bool
+    peer: bytes
+    reason: str
+
+
+class RelayCredit(KeeperMessage, frozen=True, tag="relay-credit"):
+    """Credit: so much more of what clients say, or of what they are sent, has been taken over by the sender of this."""
+
+    size_bytes: int
+
+
 FromInstance = (
     KeeperHello | KeeperSettings | StartJob | SignalJob | LimitJob | GrowJob | ShrinkJob | SendInput | Stored
-    | ClearProcesses | Leave | EndKeeper
+    | OutputStored | ClearProcesses | Leave | Pong | EndKeeper | OpenJob | PmiFenceDone | ToClient | DropClient
+    | RelayCredit
 )  # fmt: skip
 
 # -- from the keeper -----------------------------------------------------------------------------------------------
@@ -224,6 +303,33 @@ class TargetsReleased(KeeperMessage, frozen=True, tag="released"):
     ranks: str
 
 
+class JobOutput(KeeperMessage, frozen=True, tag="output"):
+    """Bytes that tasks have written into a file of the job's spool directory at the keeper; answered by `OutputStored`.
+    """
+
+    jobid: int
+    name: str
+    offset: int
+    data: bytes
+
+
+class PmiFence(KeeperMessage, frozen=True, tag="pmi-fence"):
+    """All tasks here of a shared job wait in its barrier of this number (the first is 1); answered by `PmiFenceDone`.
+
+    The last two of a job are repeated on each new connection: no host is two ahead of another, so an instance that
+    was restarted can answer all hosts.
+    """
+
+    jobid: int
+    number: int
+    puts: dict[str, str] = {}
+    """Values by key that the tasks have put since their barrier before."""
+    left: str = ""
+    """Task that has left the program ("task 3 (exited 1)"), so that they will never all wait in this barrier; else
+    empty.
+    """
+
+
 class InputAnswered(KeeperMessage, frozen=True, tag="input-answered"):
     """Notice that there is room for more input, or (`errnum`) that this one was refused.
 
@@ -243,9 +349,45 @@ class ProcessesCleared(KeeperMessage, frozen=True, tag="cleared"):
     notes: dict[int, str]
 
 
+class Ping(KeeperMessage, frozen=True, tag="ping"):
+    """Question of a keeper that has a lease whether its instance is there; answered by `Pong`."""
+
+    number: int
+
+
+class ClientFrames(KeeperMessage, frozen=True, tag="client"):
+    """A message of a client of the sockets of the keeper's host, or a piece of one; see `ToClient`. A client is known
+    from its first message until its `ClientLost`.
+    """
+
+    json: bool
+    peer: bytes
+    frames: list[bytes]
+    is_cut: bool = False
+
+
+class ClientLost(KeeperMessage, frozen=True, tag="client-lost"):
+    """The connection of a client has ended, after all that it had sent."""
+
+    json: bool
+    peer: bytes
+    reason: str
+
+
+class ClientUnsent(KeeperMessage, frozen=True, tag="client-unsent"):
+    """Bytes that a client which does not read leaves at the keeper; sent when they change, and when none is left."""
+
+    json: bool
+    peer: bytes
+    size_bytes: int
+
+
 JobReport = JobSpawned | JobStarted | JobRaised | JobFinished | JobFailed | TargetsReleased
 """Reports that are repeated until they are stored."""
-FromKeeper = KeeperWelcome | JobReport | InputAnswered | ProcessesCleared
+FromKeeper = (
+    KeeperWelcome | JobReport | JobOutput | PmiFence | InputAnswered | ProcessesCleared | Ping | ClientFrames
+    | ClientLost | ClientUnsent | RelayCredit
+)  # fmt: skip
 
 _encode = msgspec.msgpack.Encoder().encode
 _from_instance = msgspec.msgpack.Decoder(FromInstance)

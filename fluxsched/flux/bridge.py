@@ -89,12 +89,12 @@ NOT_AGAIN: Final = "; Flux does not submit it again"
 
 
 def unsatisfiable(why: str) -> str:
-    """The note of a denial that no change of availability lifts."""
+    """Return the note of a denial that no change of availability lifts."""
     return f"unsatisfiable request: {why}"
 
 
 def unreadable(jobspec: Mapping[str, Any], fault: InvalidValue) -> str:
-    """The note of a denial: the jobspec cannot be read."""
+    """Return the note of a denial: the jobspec cannot be read."""
     attributes = jobspec.get("attributes")
     if not isinstance(attributes, dict) or "system" not in attributes:
         return f"cannot parse jobspec: getting duration: Object item not found: system ({fault})"
@@ -110,24 +110,26 @@ def read(jobspec: Mapping[str, Any]) -> Jobspec:
 
 
 def preempted(wanted: RaiseRequest) -> RaiseRequest:
-    """An exception of ours as Flux is asked for it: what a jobspec says of being submitted again is not done here."""
+    """Return an exception of ours as Flux is asked for it: what a jobspec says of being submitted again is not done
+    here.
+    """
     if wanted.type != PREEMPT:
         return wanted
     return RaiseRequest(wanted.id, wanted.type, wanted.severity, f"{wanted.note}{NOT_AGAIN}")
 
 
 def ready(depth: int | None, level: str, decides: str, resources: str) -> str:
-    """The line that an admin looks for after loading a scheduler; `decides` names policy and plugins."""
+    """Return the line that an admin looks for after loading a scheduler; `decides` names policy and plugins."""
     return f"ready: queue-depth={depth or 'unlimited'} log-level={level} {decides} Rv1 {resources}"
 
 
 def hello(name: str, job: HelloResponse) -> str:
-    """The debug line of one job that runs already."""
+    """Return the debug line of one job that runs already."""
     return f"hello: id={name} priority={job.priority} userid={job.userid} t_submit={job.t_submit:.1f}"
 
 
 def free(name: str, resources: str, final: bool) -> str:
-    """The debug line of what a job frees."""
+    """Return the debug line of what a job frees."""
     return f"free: {name}: {resources}{' (final)' if final else ''}"
 
 
@@ -145,7 +147,7 @@ NO_CONFIG: Final = SiteConfig()
 
 
 def read_site(config: Mapping[str, Any]) -> SiteConfig:
-    """The answer to `config.get`. Raises InvalidValue with all that is wrong with `[fair]`."""
+    """Return the answer to `config.get`. Raises InvalidValue with all that is wrong with `[fair]`."""
     return SiteConfig(fair_settings(config), _kill_timeout_s(config))
 
 
@@ -263,7 +265,9 @@ def _events(eventlog: bytes, name: str) -> Iterator[dict[str, Any]]:
 
 
 def updated(jobspec: bytes, eventlog: bytes) -> bytes:
-    """A jobspec with the updates that were logged since it was submitted (RFC 21); what cannot be read says nothing."""
+    """Return a jobspec with the updates that were logged since it was submitted (RFC 21); what cannot be read says
+    nothing.
+    """
     try:
         updates = [event["context"] for event in _events(eventlog, "jobspec-update")]
         if not updates:
@@ -441,8 +445,8 @@ class Bridge:
         }
 
     def leave(self) -> None:
-        """The module is unloaded: save what is to be saved."""
-        self._perform(self.session.leave(self._now_s()))
+        """Save what is to be saved, since the module is unloaded."""
+        self._perform(self.session.stop(self._now_s()))
 
     # ---- the pass
 
@@ -542,7 +546,7 @@ class Bridge:
         self._handle.fail(request, fault.errnum, text)
 
     def _not_waiting(self, request: BrokerRequest) -> None:
-        """An alloc request was refused as such; rare, so it may be searched for."""
+        """Record that an alloc request was refused as such; rare, so it may be searched for."""
         if request.topic == "sched.alloc":
             self.waiting = {jobid: kept for jobid, kept in self.waiting.items() if kept is not request}
 

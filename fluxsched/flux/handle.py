@@ -277,7 +277,7 @@ class Commits:
         self._waiting: deque[PendingGrant] = deque()
 
     def __len__(self) -> int:
-        """The grants that wait for a transaction."""
+        """Return the grants that wait for a transaction."""
         return len(self._waiting)
 
     def stats(self) -> dict[str, int]:
@@ -350,7 +350,7 @@ class CompatPolicy:
         self._left: list[int] = []
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        """The policy's own decisions, then the forecast for jobs without a reservation."""
+        """Yield the policy's own decisions, then the forecast for jobs without a reservation."""
         yield from self._policy.schedule(view, now_s)
         if self._forecast:
             planned = {kept.jobid for kept in self._planned()}
@@ -361,7 +361,7 @@ class CompatPolicy:
             self._left = [job.jobid for job in view.queue]
 
     def annotated(self, jobid: int, sched: Mapping[str, Any]) -> None:
-        """A waiting job gets these annotations; null removes a key."""
+        """Give a waiting job these annotations; null removes a key."""
         keys = self._keys.setdefault(jobid, set())
         for key, value in sched.items():
             (keys.discard if value is None else keys.add)(key)
@@ -369,12 +369,12 @@ class CompatPolicy:
             (self._estimated.discard if sched[ESTIMATE] is None else self._estimated.add)(jobid)
 
     def forget(self, jobid: int) -> None:
-        """A job no longer waits."""
+        """Record that a job no longer waits."""
         self._keys.pop(jobid, None)
         self._estimated.discard(jobid)
 
     def granted(self, jobid: int, annotations: Mapping[str, Any]) -> dict[str, Any]:
-        """A grant's annotations as Flux's schedulers write them: those of a waiting job are removed.
+        """Return a grant's annotations as Flux's schedulers write them: those of a waiting job are removed.
 
         `backfill` names the job of its queue that was overtaken; that of another queue has not been.
         """
@@ -396,12 +396,12 @@ class CompatPolicy:
             yield jobid, {ESTIMATE: planned[jobid]}
 
     def check_alloc(self) -> None:
-        """Raises InvalidValue when alloc requests are to be denied."""
+        """Raise InvalidValue when alloc requests are to be denied."""
         if self._handle.debug(FAIL_ALLOC):
             raise InvalidValue("DEBUG_FAIL_ALLOC")
 
     def check_expiration(self) -> None:
-        """Raises Refused when changes of an expiration are to be denied."""
+        """Raise Refused when changes of an expiration are to be denied."""
         if self._handle.debug(DENY_EXPIRATION):
             raise Refused("Rejecting expiration update for testing")
 

@@ -51,12 +51,12 @@ class Installed:
 
 
 def module_path() -> Path:
-    """The file that `flux module load` takes."""
+    """Return the file that `flux module load` takes."""
     return Path(__file__).with_name("broker") / f"{MODULE}.py"
 
 
 def words_to_load() -> tuple[list[str], str | None]:
-    """The words for `flux module load`: our file and, where Flux's Python needs it, `python-path=`.
+    """Return the words for `flux module load`: our file and, where Flux's Python needs it, `python-path=`.
 
     Then what prevents it, if anything, as text for people. Without a flux on PATH this cannot be found out; then
     a virtual environment is taken to be none of Flux's.
@@ -74,7 +74,7 @@ def words_to_load() -> tuple[list[str], str | None]:
 
 
 def examine() -> tuple[str, tuple[str, ...]]:
-    """The version of the Flux on PATH, and the directories that its Python needs to find us.
+    """Return the version of the Flux on PATH, and the directories that its Python needs to find us.
 
     Raises Refused for what stands in the way of `install`.
     """
@@ -133,7 +133,7 @@ def uninstall(directory: Path | None = None) -> Path:
 
 
 def _text(args: Sequence[str]) -> str:
-    """The table that `flux modprobe` reads; JSON strings are TOML strings."""
+    """Return the table that `flux modprobe` reads; JSON strings are TOML strings."""
     return "\n".join([
         MARK,
         "[[modules]]",

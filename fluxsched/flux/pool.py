@@ -16,10 +16,12 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, RemoteProtocolError
 from fluxsched.sched.decisions import grant, grouped
-from fluxsched.sched.ledger import Holding, Ledger
-from fluxsched.sched.pool.place import WhatIf, infeasible, place_now
+from fluxsched.sched.ledger import JobAllocation, Ledger
+from fluxsched.sched.pool.find_fit import place_now
 from fluxsched.sched.pool.placement import WORST_FIT, Blocks, Fits, Infeasible, Insufficient, Shape, Shapes, blocks_in
 from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.what_if import WhatIf
+from fluxsched.sched.pool.why_no_fit import infeasible
 
 
 class PoolErrors:
@@ -72,7 +74,7 @@ class AllocatedR:
 class PoolCopy:
     """A pool as it was, to look ahead on: alloc and free here change nothing there."""
 
-    def __init__(self, base: JobPool, jobs: dict[int, Holding], log: list[tuple[bool, Blocks]]) -> None:
+    def __init__(self, base: JobPool, jobs: dict[int, JobAllocation], log: list[tuple[bool, Blocks]]) -> None:
         self.generation = base.generation
         self.log = log
         """Allocations (True) and releases since the copy was made, in order."""
@@ -80,7 +82,7 @@ class PoolCopy:
         self._jobs = jobs
 
     def copy(self) -> PoolCopy:
-        """A copy of the copy."""
+        """Return a copy of the copy."""
         return PoolCopy(self._base, dict(self._jobs), list(self.log))
 
     def job_end_times(self) -> list[tuple[int, float]]:
@@ -88,10 +90,10 @@ class PoolCopy:
         return [(job.jobid, job.expiration_s) for job in self._jobs.values()]
 
     def update_expiration(self, jobid: int, expiration_s: float) -> None:
-        """A job ends at another time."""
+        """Record that a job ends at another time."""
         job = self._jobs.get(jobid)
         if job is not None:
-            self._jobs[jobid] = Holding(jobid, job.blocks, expiration_s)
+            self._jobs[jobid] = JobAllocation(jobid, job.blocks, expiration_s)
 
     def alloc(self, jobid: int, request: JobRequest) -> AllocatedR:
         """Allocate as the pool does, in the copy."""
@@ -101,7 +103,7 @@ class PoolCopy:
         fit = self._base.fit(request)
         what_if.take(fit.blocks)
         self.log.append((True, fit.blocks))
-        self._jobs[jobid] = Holding(jobid, fit.blocks, self._base.end_s(request))
+        self._jobs[jobid] = JobAllocation(jobid, fit.blocks, self._base.end_s(request))
         return AllocatedR(fit, self._base.pool.source)
 
     def free(self, jobid: int, R: object = None, final: bool = False) -> None:  # noqa: N803
@@ -143,8 +145,8 @@ class JobPool:
     # ---- copies
 
     def copy(self) -> PoolCopy:
-        """A copy to look ahead on."""
-        return PoolCopy(self, dict(self.ledger.holdings), [])
+        """Return a copy to look ahead on."""
+        return PoolCopy(self, dict(self.ledger.allocations), [])
 
     def open(self, copy: PoolCopy) -> WhatIf:
         """Have the pool be as in a copy, until another one is opened or `close`."""
@@ -204,7 +206,7 @@ class JobPool:
         return JobRequest(jobspec, self._shapes)
 
     def check_feasibility(self, request: JobRequest) -> None:
-        """Raises when it can never fit."""
+        """Raise when it can never fit."""
         self.close()
         why = infeasible(self.pool, request.shape.request)
         if why is not None:
@@ -228,7 +230,7 @@ class JobPool:
         return self._now_s() + request.duration if request.duration else self._expiration_s
 
     def alloc(self, jobid: int, request: JobRequest) -> AllocatedR:
-        """Gives the job what it asks for. Raises for not now and for never.
+        """Give the job what it asks for. Raises for not now and for never.
 
         sched-backfill grants a job twice when jobs come in a burst: it then holds both, until it is freed.
         """
@@ -244,7 +246,8 @@ class JobPool:
         return AllocatedR(fit, self.pool.source)
 
     def register_alloc(self, jobid: int, R: Any) -> None:  # noqa: N803
-        """A job that runs already. Raises InvalidValue for ranks that are not here, and for what is held already."""
+        """Enter a job that runs already. Raise InvalidValue for ranks that are not here, and for what is held already.
+        """
         resources = ResourceSet.parse(R.to_dict())
         if unknown := resources.ranks - self.pool.ranks:
             raise InvalidValue(f"ranks {unknown} are not among the resources")
@@ -255,7 +258,7 @@ class JobPool:
             raise InvalidValue(str(fault)) from fault
 
     def free(self, jobid: int, R: Any = None, final: bool = False) -> None:  # noqa: N803
-        """A job frees R, or, without one and when it is final, all that it holds.
+        """Free R of a job, or, without one and when it is final, all that it holds.
 
         Raises InvalidValue for what it does not hold. Of a job that was granted twice Flux knows the first grant only,
         so the final free is the one that returns both.
@@ -271,7 +274,7 @@ class JobPool:
         self.generation += 1
 
     def update_expiration(self, jobid: int, expiration_s: float) -> None:
-        """A job ends at another time."""
+        """Record that a job ends at another time."""
         job = self.ledger.get(jobid)
         if job is not None:
             self.generation += 1

@@ -48,11 +48,13 @@ from fluxsched.core.jobid import FluidGenerator
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.text import printable
 from fluxsched.core.topology import Topology
+from fluxsched.engine.process import StartedEngine
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.executor.base import Executor, Reports
 from fluxsched.flux.endpoint import serve_instance, serve_jobs
 from fluxsched.history.samples import Sampling, StateIntervals
-from fluxsched.instance.enclosing import Enclosing, Parent, attributes_of
+from fluxsched.instance.enclosing import ENGINE_ATTRIBUTE, Enclosing, Parent, attributes_of
+from fluxsched.instance.hosts import HeldHosts
 from fluxsched.jobs.effects import Kill
 from fluxsched.jobs.manager import JobManager, StoredJob
 from fluxsched.messaging.keys import AccessRules, AuthorizedKey, ReadKeys
@@ -66,11 +68,12 @@ from fluxsched.protocol.framing import Message
 from fluxsched.protocol.messages.common import ConfigChange, ConfigReloadResponse, InstanceInfo
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.resource.changes import with_mirrors
+from fluxsched.resource.effects import Saved
 from fluxsched.resource.inventory import Inventory, Targets
-from fluxsched.resource.journal import Saved
 from fluxsched.resource.module import ResourceModule
 from fluxsched.services.history import HistoryService, kept_conditions, look_at
 from fluxsched.services.instance import AgentService, InstanceService, MetricsService, TraceService
+from fluxsched.services.job_commands import JobCommands
 from fluxsched.services.job_effects import JobEffects, JobHistory
 from fluxsched.services.job_streams import JobInputs, JobStreams
 from fluxsched.services.jobs import JobService, JobWaits, RunningService
@@ -135,7 +138,7 @@ class Assembly:
             packed=ObjectMemo[msgspec.Raw](lambda jobspec: msgspec.Raw(framing.pack(jobspec))).get,
         )  # fmt: skip
         self.router = Router(
-            self.turns, list(outside.servers), with_log(self.settings.trace), outside.access, manager.jobs.user_of,
+            self.turns, outside.all_servers(), with_log(self.settings.trace), outside.access, manager.jobs.user_of,
             self.settings.peer_limits,
         )  # fmt: skip
         self.effects = JobEffects(
@@ -160,7 +163,8 @@ class Assembly:
         self.streams = JobStreams(self.effects, self.router, self.store)
         self.waits = JobWaits(self.effects, self.router, self.store)
         self.history = JobHistory(self.effects, self.store, config.history, outside.background)
-        self.inputs = JobInputs(self.effects, self.streams, self.router)
+        self.commands = JobCommands(self.effects, self.streams, self.router, new_id)
+        self.inputs = JobInputs(self.effects, self.streams, self.router, self.commands.running)
         serve_jobs(self.router, self.effects, self.jobs, self.streams, self.inputs, self.store)
         self.agents = AgentService(self.resource, self.router, self.turns, config.resource)
         self.instance = InstanceService(self.router, self.info, self.stop, outside.restart)
@@ -234,6 +238,7 @@ class Assembly:
         self.instance.set_attributes(
             {
                 **attributes_of(self.settings.parent),
+                **({} if self.settings.engine is None else {ENGINE_ATTRIBUTE: self.settings.engine.identity}),
                 "rank": "0",
                 "size": str(len(self.resource.module.resources.ranks)),
                 "security.owner": str(os.getuid()),
@@ -306,7 +311,7 @@ class Assembly:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to run turns and to serve, and load the schedulers. Raises FluxschedError if one cannot be."""
         self.router.start()
-        for server in self.outside.servers:
+        for server in self.outside.all_servers():
             server.start(loop, self.turns.wake)
         self.turns.wall_s = self.turns.clock.wall_s()
         self.agents.embed(self._ours(self.settings.sources))
@@ -334,6 +339,8 @@ class Assembly:
         """
         module = self.resource.module
         away = module.lost | self.clusters.mirrored
+        if sources.remote:
+            return EMPTY
         if sources.made_up or sources.real or sources.topology is None:
             return module.resources.ranks - away
         return module.resources.ranks_of(sources.topology.host) - away
@@ -466,6 +473,10 @@ class Settings:
     peer_limits: PeerLimits = field(default_factory=PeerLimits)
     ready_within_s: float | None = READY_S
     """Maximum time until the instance must be ready once it is entered; None: no limit."""
+    held: HeldHosts | None = None
+    """The hosts that an engine holds for the instance; None if tasks run on this host."""
+    engine: StartedEngine | None = None
+    """The engine itself, which ends with the instance."""
     servers: tuple[Server, ...] = ()
     """Ready-made transports instead of the ipc socket (in-memory ones for tests)."""
 
@@ -699,6 +710,12 @@ class InstanceEnvironment:
     """Runs what may take seconds, such as `connect` or the import of a policy, outside of turns."""
     restart: Callable[[], None] | None = None
     """Has the instance end and start again in place; None where that cannot be."""
+    keepers: Server | None = None
+    """Server for the keepers of an engine's hosts alone, which is no endpoint of the instance."""
+
+    def all_servers(self) -> list[Server]:
+        """Return all servers, that for keepers last."""
+        return [*self.servers] if self.keepers is None else [*self.servers, self.keepers]
 
 
 # ---- reloads of the configuration
@@ -1100,6 +1117,8 @@ def with_changes(
     if (row := current.get("R")) is not None:
         assert here is not None, "an R is looked up on a machine"
         loaded = described(ResourceSet.parse(row["R"]), here)
+        if found.remote:
+            loaded = loaded.held_by_keepers()
         found = replace(loaded, inventory=Inventory(loaded.inventory.resources, "reload"), source=found.source)
     if (row := current.get("expiration")) is not None:
         resources = found.inventory.resources

@@ -21,13 +21,21 @@ from typing import Any, NamedTuple
 
 from fluxsched.client.aio import AsyncHandle
 from fluxsched.client.blocking import Handle
+from fluxsched.client.find import local_uri_of
 from fluxsched.core.batch import ADDRESS_KEY
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import EMPTY_R, ResourceSet
-from fluxsched.errors import FluxschedError
-from fluxsched.system.files import LEVEL_VARIABLE, TEMPORARY_VARIABLE, URI_VARIABLE, level_here, temporary_directory
+from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.system.files import (
+    LEVEL_VARIABLE,
+    PARENT_VARIABLE,
+    TEMPORARY_VARIABLE,
+    URI_VARIABLE,
+    level_here,
+    temporary_directory,
+)
 from fluxsched.system.log import logger
 
 log = logger("instance")
@@ -38,10 +46,10 @@ AGAIN_S = 0.5
 ANSWER_S = 5.0
 """Maximum time until a parent must answer where it is (seconds); it is busy, but answers within milliseconds."""
 
-PARENT_VARIABLE = "FLUXSCHED_PARENT_URI"
-"""The instance around the one that FLUXSCHED_URI names."""
 ENCLOSING_VARIABLE = "FLUX_ENCLOSING_ID"
 """Variable with the id of the parent's job that an instance is, as named by Flux."""
+ENGINE_ATTRIBUTE = "engine"
+"""Attribute with the identity of the engine that holds the hosts of an instance, if one does."""
 _OF_A_JOB = re.compile(r"FLUX_JOB_(ID|SIZE|NNODES|CC)|FLUX_TASK_.*|PMI_.*")
 """Variables that make a task know itself: what runs inside an instance that is this task is another one's."""
 
@@ -63,7 +71,7 @@ class Parent(NamedTuple):
             return None
         local_uri = None
         with contextlib.suppress(FluxschedError), Handle(uri) as handle:
-            local_uri = str(handle.rpc("attr.get", {"name": "local-uri"}, timeout_s=ANSWER_S)["value"])
+            local_uri = local_uri_of(handle, ANSWER_S)
         return cls(uri, local_uri, level - 1)
 
 
@@ -123,13 +131,21 @@ class Enclosing(NamedTuple):
     resources: ResourceSet = EMPTY_R
     """Resources of the job when it was looked up."""
     is_elastic: bool = False
+    engine: str = ""
+    """The engine that holds the hosts of its instance, empty if that has one host only."""
 
     def looked_up(self) -> Enclosing:
         """Return the job with its current state. Raises RPCError if its instance does not answer."""
         with Handle(self.uri) as handle:
             found = handle.rpc("job-manager.lookup", {"id": self.jobid, "keys": ["R", "jobspec"]})
+            engine = ""
+            try:
+                engine = str(handle.rpc("attr.get", {"name": ENGINE_ATTRIBUTE})["value"])
+            except RPCError as error:
+                if error.errnum != errno.ENOENT:
+                    raise
         elastic = Jobspec.parse(found["jobspec"]).request.elastic
-        return self._replace(resources=ResourceSet.parse(found["R"]), is_elastic=elastic)
+        return self._replace(resources=ResourceSet.parse(found["R"]), is_elastic=elastic, engine=engine)
 
     async def follow_size(self, sized: Callable[[ResourceSet, Mapping[str, Any]], None]) -> None:
         """Call `sized` with what the job has, at first and at each change, and the configuration of its instance; until

@@ -35,10 +35,18 @@ import msgspec
 from fluxsched.client.find import write_info
 from fluxsched.config.values import MetricsSettings, PageSettings
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.text import is_text, printable
+from fluxsched.core.text import is_text, printable, some_of
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.executor.base import Executor, Reports
-from fluxsched.executor.cleanup import PROGRAM, clear, own, owned_prefix
+from fluxsched.executor.cleanup import (
+    OWNER_BYTES_MAX,
+    PROGRAM,
+    SWEEP_S,
+    own,
+    owned_prefix,
+    remove_dead,
+    remove_if_dead,
+)
 from fluxsched.executor.proxy import KeeperExecutor, LocalKeeperHost
 from fluxsched.executor.timed import TimedExecutor
 from fluxsched.executor.usage import way_of_enforcing
@@ -55,21 +63,22 @@ from fluxsched.instance.assembly import (
     read_store,
 )
 from fluxsched.instance.enclosing import Enclosing, job_variables
+from fluxsched.instance.hosts import InstanceHosts
 from fluxsched.messaging.keys import ReadKeys, authorized_directory, authorized_keys, read_keyring
 from fluxsched.messaging.listening import listen, local_uri, open_to_all, shortage, wants_keys
 from fluxsched.messaging.peers import Access
 from fluxsched.protocol.messages.common import InstanceInfo
 from fluxsched.services.job_effects import JobEffects
+from fluxsched.services.keepers import KeeperConnections
 from fluxsched.services.module_processes import ChildProcess, ModuleProcesses
 from fluxsched.services.modules import TERMINATE_S, ModuleService
 from fluxsched.store.repair import make_sound
 from fluxsched.store.store import Store, ThreadedWriter, ThreadPerCallWriter
-from fluxsched.system.clock import Clock, SystemClock, generator_id, sleep
+from fluxsched.system.clock import SystemClock, generator_id, sleep
 from fluxsched.system.files import (
     ADDRESS_NAME,
     DATABASE_NAME,
     LOG_NAME,
-    OWNER_NAME,
     PAGE_NAME,
     SOCKET_NAME,
     SPOOL_NAME,
@@ -80,11 +89,13 @@ from fluxsched.system.files import (
 from fluxsched.system.kept_logs import ENDED, begin_line, keep_log
 from fluxsched.system.log import logger, set_up_logging
 from fluxsched.system.loop import Timer, Turns
-from fluxsched.system.processes import boot_id, identity, settle, stat_of, uncollected
+from fluxsched.system.processes import boot_id, identity, settle, uncollected
 from fluxsched.transport.base import Server
 
 log = logger("instance")
 
+ABSENT_S = 30.0
+"""Time after which hosts whose keepers have not connected are named (seconds)."""
 PAGE_S = 20.0
 """Maximum time for which a start waits for its page (seconds)."""
 
@@ -99,6 +110,7 @@ class Instance:
         """True if the instance ends to start again in place."""
         self.program: int | None = None
         """Process id of the initial program."""
+        self._hosts: InstanceHosts | None = None
         self._helpers: list[HelperProcess] = []
         self.page: str | None = None
         """Text about the page, for when the instance is ready."""
@@ -111,6 +123,8 @@ class Instance:
             self.resource, self.modules, self.reloading = parts.resource, parts.modules, parts.reloading
             self.router, self.waits, self.faults = parts.router, parts.waits, parts.faults
             begun.callback(parts.modules.close)
+            if self._hosts is not None:
+                KeeperConnections(parts.router, self._hosts.arrived)
             parts.load_schedulers()
             self._restore(restored)
             self._release = begun.pop_all()
@@ -158,6 +172,11 @@ class Instance:
         access, read_keys = self._access()
         self.servers = self._listen(begun, access)
         self.uri = self.servers[0].endpoint
+        keepers = None
+        if settings.engine is not None:
+            begun.callback(self._end_engine)
+            keepers = settings.engine.listen(access)
+            begun.callback(keepers.close)
         return InstanceEnvironment(
             turns=self.turns,
             store=self.store,
@@ -179,7 +198,21 @@ class Instance:
             read_keys=read_keys,
             state_notice=StateNotice(notice),
             restart=self.restart,
+            keepers=keepers,
         )
+
+    def _end_engine(self) -> None:
+        """End the engine, or leave it to the next instance, which goes on with the jobs on its hosts."""
+        engine = self.settings.engine
+        assert engine is not None, "there is one to end"
+        if self.is_restarting:
+            engine.detach()
+        elif self.settings.statedir is None or (self.ended.done() and self.ended.result() is None):
+            engine.close()
+        elif self.ended.done():  # the next instance goes on with the jobs
+            engine.detach()
+        else:
+            engine.abandon()
 
     def _lock_state(self, begun: ExitStack, state: Path) -> None:
         handed = self.settings.handed
@@ -237,7 +270,16 @@ class Instance:
         cleared = self.run_directory if statedir is None else None
         host = LocalKeeperHost(statedir or self.run_directory, cleared, self._owner, grace_s)
         self._local = KeeperExecutor(self.turns, reports, host, grace_s, outlives=statedir is not None)
-        return {"local": self._local, "test": TimedExecutor(self.turns, reports)}
+        executors: dict[str, Executor] = {"local": self._local, "test": TimedExecutor(self.turns, reports)}
+        if self.settings.held is not None:
+            self._hosts = InstanceHosts(
+                self.turns, reports, self.settings.held, self._set_present, grace_s, outlives=statedir is not None
+            )
+            executors |= {"local": self._hosts.executor, "here": self._local}
+        return executors
+
+    def _set_present(self, host: str, is_present: bool) -> None:
+        self._parts.agents.set_present(host, is_present)
 
     @uncollected()
     def _restore(self, restored: StoredState) -> None:
@@ -264,8 +306,14 @@ class Instance:
         except FluxschedError:
             await self.close()
             raise
+        for server in () if self._hosts is None else self._hosts.servers:
+            self.router.add_server(server)
         if self.settings.enclosing is not None:
             self._follow(self.settings.enclosing)
+        if self.settings.engine is not None:
+            self.settings.engine.introduce(self.settings.statedir or self.run_directory, self.turns)
+            self._run(self.settings.engine.follow_expiration(self._expires))
+            self.turns.after(ABSENT_S, self._name_absent)
         write_info(self.run_directory, msgspec.to_builtins(self.info()))
         config, directory = self.settings.config, self.run_directory
         self._helpers = [
@@ -305,22 +353,32 @@ class Instance:
     def _follow(self, enclosing: Enclosing) -> None:
         """Follow the changes of the job around this instance."""
 
-        def run(what: Coroutine[Any, Any, None]) -> None:
-            task = asyncio.ensure_future(what)
-            self._following.add(task)
-            task.add_done_callback(self._following.discard)
-
-        run(enclosing.follow(self._expires))
+        self._run(enclosing.follow(self._expires))
         if enclosing.is_elastic:
-            targets = self._parts.enclosed_targets(enclosing.resources, lambda left: run(enclosing.say_left(left)))
+            targets = self._parts.enclosed_targets(
+                enclosing.resources, lambda left: self._run(enclosing.say_left(left))
+            )
 
             def sized(outer: ResourceSet, config: Mapping[str, Any]) -> None:
                 self.turns.post(lambda: targets.follow(outer, grace_of(config)))
 
-            run(enclosing.follow_size(sized))
+            self._run(enclosing.follow_size(sized))
+
+    def _run(self, what: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine until it is done, at most until the instance ends."""
+        task = asyncio.ensure_future(what)
+        self._following.add(task)
+        task.add_done_callback(self._following.discard)
 
     def _expires(self, expiration_s: float) -> None:
         self.turns.post(lambda: self.resource.set_expiration(expiration_s))
+
+    def _name_absent(self) -> None:
+        if self._hosts is None or self.settings.engine is None or not (absent := self._hosts.absent):
+            return
+        endpoint = self.settings.engine.introduction.endpoint
+        text = "no job can run on %s: no keeper has connected within %g s; do they reach %s ([engine] address)?"
+        log.warning(text, some_of(absent), ABSENT_S, endpoint)
 
     async def page_served(self) -> None:
         """Wait until the page is served, if one is wanted."""
@@ -446,14 +504,10 @@ async def end_modules(modules: ModuleService, turns: Turns) -> None:
 # ---- the run directory
 
 
-OWNER_BYTES_MAX = 4096
-"""Maximum size of an owner file that is read; ours has some 150 bytes."""
 UNIX_PATH_BYTES_MAX = 107
 """Capacity of `sun_path`; a longer run directory cannot have a socket in it."""
 LOOK_S = 0.01
 """Interval in which a start checks whether another process has removed a directory (seconds)."""
-SWEEP_S = 1.0
-"""A start begins to remove no further directory after this time (seconds); the next start continues."""
 
 
 def make_run_directory() -> tuple[Path, int]:
@@ -519,7 +573,7 @@ def _made_again(path: Path) -> int | None:
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
                 log.warning("%s belongs to another user: this instance has another address than the last one", path)
                 return None
-            _remove_if_dead(path)
+            remove_if_dead(path)
             if path.exists() and SystemClock.monotonic_s() > until_s:  # by now its next start would have removed it
                 log.warning("%s is in use: this instance has another address than the last one", path)
                 return None
@@ -527,6 +581,10 @@ def _made_again(path: Path) -> int | None:
         except OSError as fault:
             log.warning("%s: %s: this instance has another address than the last one", path, fault.strerror)
             return None
+
+
+DYING_S = 1.0
+"""Maximum time for which the lock of an instance that was killed may outlast it (seconds): that of its last thread."""
 
 
 class StateLock:
@@ -562,63 +620,19 @@ def lock_state(state: Path) -> Iterator[None]:
 
 def _locked(path: Path) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        raise FluxschedError(
-            f"state directory {path.parent} is used by another instance: stop it or name another"
-        ) from None
-    return fd
-
-
-def remove_dead(clock: Clock) -> None:
-    """Remove this user's run directories whose instances were killed."""
-    until_s = clock.monotonic_s() + SWEEP_S
-    for base in dict.fromkeys((base_directory(), Path(tempfile.gettempdir()))):
-        with contextlib.suppress(OSError), os.scandir(base) as entries:
-            for entry in entries:
-                if clock.monotonic_s() > until_s:
-                    return
-                if entry.name.startswith(owned_prefix()) and _is_ours(entry):
-                    _remove_if_dead(Path(entry.path))
-
-
-def _is_ours(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.getuid()
-
-
-def _remove_if_dead(path: Path) -> None:
-    try:
-        fd = os.open(path / OWNER_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:  # being made, or gone, or not an instance's
-        return
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        was_removed = os.fstat(fd).st_nlink == 0
-        if not was_removed and _is_dead(os.read(fd, OWNER_BYTES_MAX)):
-            log.info("%s is removed: its instance was killed", path)
-            clear(path, 0.0, log)
-    except OSError:  # it is alive, or another process sweeps it
-        return
-    finally:
-        os.close(fd)
-
-
-def _is_dead(owner: bytes) -> bool:
-    """Return whether the owner's process is gone.
-
-    A lock alone would do, but for file systems where it binds one host only.
-    """
-    try:
-        record = json.loads(owner)
-        pid, start_ticks, boot, host = (record[key] for key in ("pid", "start_ticks", "boot_id", "host"))
-    except (ValueError, KeyError, TypeError):
-        return False
-    if boot != boot_id():
-        return bool(host == os.uname().nodename)  # this machine before its last boot; another one may be up
-    process = stat_of(pid)
-    return process is None or not process.alive or process.start_ticks != start_ticks
+    until_s = SystemClock.monotonic_s() + DYING_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if SystemClock.monotonic_s() < until_s:
+                sleep(CHECK_S)
+                continue
+            os.close(fd)
+            raise FluxschedError(
+                f"state directory {path.parent} is used by another instance: stop it or name another"
+            ) from None
+        return fd
 
 
 # ---- helper processes

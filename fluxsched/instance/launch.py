@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -29,15 +29,17 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, TextIO
 
 from fluxsched.client.blocking import Handle, ReadableFile
-from fluxsched.client.find import find_uri
+from fluxsched.client.find import find_uri, local_uri_of
 from fluxsched.config.changes import read_site
 from fluxsched.config.inventory import Sources, build_inventory, discover, fake_resources, unchanged, unexpired
 from fluxsched.config.policies import check_files, check_policies, composed
 from fluxsched.config.reader import Config, load_config
 from fluxsched.config.toml import TomlFault, raise_faults
-from fluxsched.config.values import SchedulerSettings
+from fluxsched.config.values import JOB_ENGINE, NO_ENGINE, PROCESSES, EngineSettings, SchedulerSettings, parse_engine
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.resources import ResourceSet
+from fluxsched.engine.port import LOOPBACK
+from fluxsched.engine.process import StartedEngine, start_engine, supposed_resources
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused, RPCError
 from fluxsched.executor.cleanup import adopt_orphans, all_living, with_descendants
 from fluxsched.instance.assembly import (
@@ -53,8 +55,16 @@ from fluxsched.instance.assembly import (
     with_changes,
     with_ranks,
 )
-from fluxsched.instance.enclosing import Parent, enclosing_job, environment_of, initial_variables, inside, job_around
-from fluxsched.instance.instance import Instance
+from fluxsched.instance.enclosing import (
+    Enclosing,
+    Parent,
+    enclosing_job,
+    environment_of,
+    initial_variables,
+    inside,
+    job_around,
+)
+from fluxsched.instance.instance import Instance, lock_state
 from fluxsched.jobs.queues import DEFAULT_GROUP, QueueConfig
 from fluxsched.messaging.listening import TCP_SCHEME
 from fluxsched.messaging.tracing import printer
@@ -106,6 +116,8 @@ class StartOptions:
     fake: str | None = None
     schedulers: tuple[str, ...] = ()
     test_size: int | None = None
+    engine: str | None = None
+    """slurm, flux, ssh:HOSTLIST, auto or none: where the hosts come from; None: as configured."""
     statedir: StrPath | None = None
     salvage: bool = False
     """Start on what can be read of a damaged state, though something is lost."""
@@ -136,22 +148,95 @@ class StartOptions:
         return None if given is None else Path(given)
 
 
-def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
+def settings_of(options: StartOptions, *, trying: bool = False, handed: HandedOver | None = None) -> Settings:
     """Everything an instance needs, with all errors of config and sources found before anything starts.
 
-    With `trying` also those of policies, which are imported for it.
+    An engine is started then, and the instance ends it: this blocks until its hosts have reported. With `trying` it is
+    only asked for its hosts, and the errors of policies are found, too, which are imported for it.
     """
     log.set_up_logging(None, options.verbose)  # what is to be said of these, before the instance has its own log
     if options.nested and enclosing_job() is None:
         raise FluxschedError("--nested is for jobs of an instance: submit one with fluxsched batch")
-    file, r_path, statedir = options.path("config"), options.path("r_path"), options.path("statedir")
+    file, statedir = options.path("config"), options.path("statedir")
     if statedir is not None and statedir.exists():
         private_state(statedir)  # here, so that the user who starts the instance sees warnings
     config, faults = read_site(file, trying=trying)
     if options.web:
         config = replace(config, page=config.page.wanted())
-    explicit = r_path or options.fake or options.test_size or config.resource.path or config.resource.entries
-    enclosing = None if explicit else job_around()
+    around = _job_of_hosts(options, config)
+    wanted = _engine_of(options, config) if around is None else _engine_of_job(config, around)
+    engine, reported = None, None
+    if wanted.kind != NO_ENGINE:
+        raise_faults(config.name, faults)
+    if trying:
+        reported = supposed_resources(wanted, os.environ)
+    else:
+        engine = _started(wanted, statedir, handed)
+        reported = None if engine is None else engine.resources()
+    try:
+        return _settings(options, config, faults, engine, reported, around)
+    except BaseException:
+        if engine is not None:
+            engine.abandon()
+        raise
+
+
+def _engine_of(options: StartOptions, config: Config) -> EngineSettings:
+    """Return the settings of the engine; that of the configuration gives way to resources that the options name."""
+    named = {"--R": options.r_path, "--fake": options.fake, "--test-size": options.test_size}
+    given = [name for name, value in named.items() if value is not None]
+    if options.engine is None:
+        return EngineSettings() if given else config.engine
+    found = config.engine.named(options.engine)
+    if given and found.kind != NO_ENGINE:
+        raise InvalidValue(f"--engine and {' and '.join(given)} exclude each other: each replaces all resources")
+    return found
+
+
+def _job_of_hosts(options: StartOptions, config: Config) -> Enclosing | None:
+    """Return the job around this process if the instance is to have its hosts, and these are not this one alone."""
+    named = (options.r_path, options.fake, options.test_size, options.engine, config.resource.path)
+    if any(one is not None for one in named) or config.resource.entries or config.engine.kind != NO_ENGINE:
+        return None
+    around = job_around()
+    if around is None or not around.engine:
+        return None
+    if around.is_elastic:
+        text = "an instance in an elastic job of an instance on several hosts would not follow it to other hosts"
+        raise Refused(f"{text}: submit it without --elastic, or start it with --engine none for this host alone")
+    return around if len(around.resources.nodelist.unique()) > 1 else None
+
+
+def _engine_of_job(config: Config, around: Enclosing) -> EngineSettings:
+    """Return the settings of the engine of an instance that is a job over several hosts."""
+    address = config.engine.address
+    if address is None and around.engine.startswith(f"{PROCESSES}:"):  # hosts of these names are nowhere
+        address = LOOPBACK
+    return replace(config.engine, kind=JOB_ENGINE, address=address)
+
+
+def _started(wanted: EngineSettings, statedir: Path | None, handed: HandedOver | None) -> StartedEngine | None:
+    """Start the engine, or take up that of the instance before."""
+    directory = statedir if statedir is not None or handed is None else handed.directory[0]
+    alone = nullcontext() if statedir is None or handed is not None or not statedir.exists() else lock_state(statedir)
+    with alone:  # else the keepers could be those of an instance that runs
+        return start_engine(wanted, os.environ, directory, is_kept=statedir is not None)
+
+
+def _settings(
+    options: StartOptions,
+    config: Config,
+    faults: list[TomlFault],
+    engine: StartedEngine | None,
+    reported: ResourceSet | None,
+    around: Enclosing | None,
+) -> Settings:
+    """Return the settings of an instance on the hosts that have reported, if there is an engine."""
+    file, r_path, statedir = options.path("config"), options.path("r_path"), options.path("statedir")
+    explicit = (
+        r_path or options.fake or options.test_size or reported or config.resource.path or config.resource.entries
+    )
+    enclosing = around if around is not None else None if explicit else job_around()
 
     is_following = enclosing is not None and enclosing.is_elastic
 
@@ -161,23 +246,26 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
         found = build_inventory(
             config,
             r_path=r_path, fake=options.fake, test_size=options.test_size,
+            reported=reported if engine is None else engine.resources(),
             enclosing=None if enclosing is None else enclosing.resources,
             is_elastic=is_following,
             topology=discover,
             known=faults,
             changed=changed,
         )  # fmt: skip
-        return unexpired(found, r_path or config.resource.path, SystemClock.wall_s())
+        source = r_path or (config.resource.path if engine is None else f"engine {engine.identity}")
+        return unexpired(found, source, SystemClock.wall_s())
 
     def reload(wanted: ReloadRequest) -> tuple[Config, Sources]:
         again, faults = read_site(file)
+        if wanted.R is None and wanted.path is None:
+            return again, sources(again, faults)
         if wanted.R is not None:
             found = build_inventory(again, given=ResourceSet.parse(wanted.R), topology=discover, known=faults)
-            return again, unexpired(found, None, SystemClock.wall_s())
-        if wanted.path is not None:
-            found = build_inventory(again, r_path=Path(wanted.path), topology=discover, known=faults)
-            return again, unexpired(found, wanted.path, SystemClock.wall_s())
-        return again, sources(again, faults)
+        else:
+            found = build_inventory(again, r_path=Path(str(wanted.path)), topology=discover, known=faults)
+        found = found if engine is None else found.held_by_keepers()
+        return again, unexpired(found, None if wanted.R is not None else wanted.path, SystemClock.wall_s())
 
     def at_start(config: Config, faults: Iterable[TomlFault]) -> Sources:
         rows, now_s = stored_changes(statedir), SystemClock.wall_s()
@@ -195,6 +283,8 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
 
     return Settings(
         sources=at_start(config, faults),
+        held=engine,
+        engine=engine,
         reload=cannot_reload if is_following else reload,
         try_imports=lambda: _try_policies(file),
         config=config,
@@ -255,7 +345,7 @@ def start(options: StartOptions) -> int:
     """Run an instance in this process until its command ends, or it is stopped; the exit status."""
     check_open_files()
     manager, handed = ServiceManager.take(), HandedOver.take()
-    settings = replace(settings_of(options), handed=handed, ready_within_s=None)
+    settings = replace(settings_of(options, handed=handed), handed=handed, ready_within_s=None)
     _tell_last_end(options.path("statedir"))
 
     def ready(instance: Instance) -> None:
@@ -278,7 +368,12 @@ async def _run(settings: Settings, options: StartOptions, ready: Callable[[Insta
     """Run an instance until it ends; the exit status, or what it hands over to the next one in this process."""
     sys.setswitchinterval(SWITCH_S)
     loop = asyncio.get_running_loop()
-    instance = Instance(settings)
+    try:
+        instance = Instance(settings)
+    except BaseException:
+        if settings.engine is not None:
+            settings.engine.abandon()
+        raise
     for signum in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(signum, instance.stop)
     async with instance:
@@ -302,7 +397,7 @@ async def _command(instance: Instance, options: StartOptions) -> int:
     handed = instance.settings.handed
     program = None if handed is None else handed.program
     if not (options.command or options.nested or program):  # what a command writes is its own; a shell's user has eyes
-        _tell_user(instance.local_uri, _made_up(instance))
+        _tell_user(instance.local_uri, _targets_note(instance))
     words = list(options.command) or [os.environ.get("SHELL", "/bin/sh")]
     environment = inside(os.environ, initial_variables(instance.effects.environment, instance.settings.parent))
     return await run_program(
@@ -326,9 +421,13 @@ def _say(text: str | None) -> None:
         sys.stderr.write(f"fluxsched: start: {text}\n")
 
 
-def _made_up(instance: Instance) -> str | None:
-    """Return a note that tasks run on this machine whatever target they have; None if all targets are this machine."""
+def _targets_note(instance: Instance) -> str | None:
+    """Return a note of the engine's hosts, or that tasks run on this machine whatever target they have; None if all
+    targets are this machine.
+    """
     resources = instance.resource.module.resources
+    if (engine := instance.settings.engine) is not None:
+        return f"its targets are the hosts of {engine.identity}: {resources.nodelist}"
     made_up = instance.resource.made_up(resources)
     if not made_up:
         return None
@@ -341,16 +440,16 @@ def start_daemon(options: StartOptions) -> str:
     check_open_files()
     ServiceManager.take()  # our exit tells the program that started us
     handed = HandedOver.take()
-    settings = replace(settings_of(options), handed=handed, ready_within_s=None)
+    settings = replace(settings_of(options, handed=handed), handed=handed, ready_within_s=None)
     if handed is not None:  # this is the daemon
         _run_daemon(settings, options, lambda instance: None, log.logger("instance").critical)
     _tell_last_end(options.path("statedir"))
     read_end, write_end = os.pipe()
-    if os.fork() == 0:
+    if (child := os.fork()) == 0:
         os.close(read_end)
         _daemonize(settings, options, write_end)
     os.close(write_end)
-    os.wait()
+    os.waitpid(child, 0)  # and not that of an engine, which is ours, too
     with os.fdopen(read_end) as file:
         answer = _daemons_answer(file)
     if "error" in answer:
@@ -360,7 +459,7 @@ def start_daemon(options: StartOptions) -> str:
     if answer["state_notice"] is not None:
         sys.stderr.write(f"fluxsched: start: warning: {answer['state_notice']}\n")
     _say(answer["page"])
-    _tell_user(answer["local_uri"], answer["made_up"])
+    _tell_user(answer["local_uri"], answer["targets"])
     return str(answer["uri"])
 
 
@@ -383,7 +482,7 @@ def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
     def tell(instance: Instance) -> None:
         found = {"uri": instance.uri, "local_uri": instance.local_uri, "open": instance.is_open_to_all}
         found["page"] = instance.page
-        found["made_up"], found["state_notice"] = _made_up(instance), instance.info().state_notice
+        found["targets"], found["state_notice"] = _targets_note(instance), instance.info().state_notice
         os.write(tell_fd, json.dumps(found).encode())
         os.close(tell_fd)
 
@@ -458,10 +557,15 @@ def _is_alive(pid: int) -> bool:
 
 # ---- arguments of a start
 
-def check_start(fake: str | None, schedulers: tuple[str, ...], config: Path | None = None) -> None:
-    """Raise InvalidValue for a bad `--fake`, and for a `--scheduler` that names no policy, file or queue."""
+def check_start(
+    fake: str | None, schedulers: tuple[str, ...], config: Path | None = None, engine: str | None = None
+) -> None:
+    """Raise InvalidValue for a bad `--fake` or `--engine`, and for a `--scheduler` that names no policy, file or queue.
+    """
     if fake is not None:
         fake_resources(fake)
+    if engine is not None:
+        parse_engine(engine)
     for specs in schedulers:
         if specs == "none":
             continue
@@ -694,7 +798,7 @@ def _environment(uri: str, base: Mapping[str, str]) -> dict[str, str]:
     """
     with Handle(uri) as handle:
         info = handle.rpc("instance.info")
-        local_uri = str(handle.rpc("attr.get", {"name": "local-uri"})["value"])
+        local_uri = local_uri_of(handle)
     with suppress(OSError):
         os.sched_setaffinity(0, os.sched_getaffinity(int(info["pid"])))
     outer = info.get("parent")

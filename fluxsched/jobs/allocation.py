@@ -34,7 +34,7 @@ _Parts = Mapping[str, Idset]
 
 
 def check_grow(job: Job, added: ResourceSet) -> None:
-    """Raises Refused (EINVAL) where the job cannot have these targets too, RemoteProtocolError where it never could."""
+    """Raise Refused (EINVAL) where the job cannot have these targets too, RemoteProtocolError where it never could."""
     _check_elastic(job)
     if twice := added.ranks & job.held:
         raise RemoteProtocolError(f"{job.title} cannot grow by ranks {twice}, which it already holds")
@@ -52,7 +52,7 @@ def check_grow(job: Job, added: ResourceSet) -> None:
 
 
 def check_shrink(job: Job, ranks: Idset, unanswered: Idset) -> None:
-    """Raises Refused (EINVAL) where the job cannot do without these targets, RemoteProtocolError where it does not have
+    """Raise Refused (EINVAL) where the job cannot do without these targets, RemoteProtocolError where it does not have
     them; `unanswered` are those of which its scheduler cannot know yet.
     """
     _check_elastic(job)
@@ -134,7 +134,7 @@ class Allocation:
     def hello(
         self, scheduler: Hashable, groups: Iterable[str] = (DEFAULT_GROUP,), *, partial_ok: bool = True
     ) -> list[HelloResponse]:
-        """The jobs that hold resources of these groups.
+        """Return the jobs that hold resources of these groups.
 
         Raises Refused (EBUSY) if another scheduler serves one, and (EINVAL) if a queue has other groups as well.
 
@@ -168,7 +168,9 @@ class Allocation:
         )
 
     def ready(self, scheduler: Hashable, limit: int | None, now_s: float) -> tuple[int, list[Effect]]:
-        """The scheduler takes requests, at most `limit` at once (None: unlimited): queue depth, and what to send."""
+        """Record that the scheduler takes requests, at most `limit` at once (None: unlimited); return queue depth, and
+        what to send.
+        """
         link = self._lifecycle.links.get(scheduler)
         if limit is not None and not 1 <= limit <= LIMIT_MAX:
             raise RemoteProtocolError(f"sched-ready limit {limit} is not within 1-{LIMIT_MAX} (RFC 27)")
@@ -183,7 +185,7 @@ class Allocation:
         return depth, self._lifecycle.end()
 
     def scheduler_lost(self, scheduler: Hashable, now_s: float) -> list[Effect]:
-        """The connection is lost: its requests wait for the next scheduler, running jobs continue."""
+        """Record that the connection is lost: its requests wait for the next scheduler, running jobs continue."""
         link = self._lifecycle.links.remove(scheduler)
         self._lifecycle.begin(now_s)
         if link is None:
@@ -239,7 +241,7 @@ class Allocation:
         now_s: float,
         foreign: Foreign | None = None,
     ) -> list[Effect]:
-        """A running elastic job holds these targets, too.
+        """Record that a running elastic job holds these targets, too.
 
         `grow_answered` is to be called before the answer, which is sent once this is stored. Raises Refused (ENOENT,
         EINVAL), and RemoteProtocolError like `alloc_granted`.
@@ -256,7 +258,7 @@ class Allocation:
         return self._lifecycle.end()
 
     def grow_answered(self, scheduler: Hashable, jobid: int, ranks: Idset) -> None:
-        """A grow by these ranks is answered now.
+        """Record that a grow by these ranks is answered now.
 
         Raises Refused if the job has ended meanwhile: the scheduler has heard of no free there, and takes them back by
         the error.
@@ -272,7 +274,9 @@ class Allocation:
             raise Refused(f"job {format_f58(jobid)} ended while it grew: it has released all", errno.EINVAL)
 
     def shrink(self, scheduler: Hashable, jobid: int, ranks: Idset, note: str, now_s: float) -> list[Effect]:
-        """A running elastic job is to leave these targets. Raises Refused (ENOENT, EINVAL) or RemoteProtocolError."""
+        """Record that a running elastic job is to leave these targets. Raises Refused (ENOENT, EINVAL) or
+        RemoteProtocolError.
+        """
         link, job = self._running(scheduler, jobid)
         check_shrink(job, ranks, link.growing.get(jobid, EMPTY))
         self._lifecycle.begin(now_s)
@@ -310,7 +314,9 @@ class Allocation:
         return self._lifecycle.end()
 
     def expiration_answered(self, jobid: int, error: str | None, now_s: float) -> list[Effect]:
-        """The answer to an ExpirationRequest; the caller passes None for ENOSYS too (RFC 27: as though successful)."""
+        """Return the answer to an ExpirationRequest; the caller passes None for ENOSYS too (RFC 27: as though
+        successful).
+        """
         job = self._jobs.active.get(jobid)
         if job is None or job.expiration_asked_s is None:
             return []  # the job ended, or the scheduler was lost: answered already
@@ -324,7 +330,9 @@ class Allocation:
         return self._lifecycle.end()
 
     def _running(self, scheduler: Hashable, jobid: int) -> tuple[Link, Job]:
-        """A job that its scheduler wants to change. Raises Refused (ENOENT; EINVAL: it ended), RemoteProtocolError."""
+        """Return a job that its scheduler wants to change. Raises Refused (ENOENT; EINVAL: it ended),
+        RemoteProtocolError.
+        """
         link = self._lifecycle.links.get(scheduler)
         job = self._jobs.get_active(jobid)
         if self._lifecycle.links.serving(job.queue.group) is not link:
@@ -332,7 +340,7 @@ class Allocation:
         return link, job
 
     def _outstanding(self, scheduler: Hashable, jobid: int) -> tuple[Link, Job]:
-        """The request that an answer belongs to. Raises RemoteProtocolError if there is none."""
+        """Return the request that an answer belongs to. Raises RemoteProtocolError if there is none."""
         link = self._lifecycle.links.get(scheduler)
         job = link.outstanding.get(jobid)
         if job is None:
@@ -347,7 +355,7 @@ class Allocation:
 
 
 def _check_group(job: Job, link: Link, verb: str, ranks: Idset, foreign: Foreign) -> None:
-    """Raises RemoteProtocolError for targets that the scheduler does not serve, or with which a job would be in two
+    """Raise RemoteProtocolError for targets that the scheduler does not serve, or with which a job would be in two
     groups.
     """
     if others := foreign(link.groups, ranks):

@@ -81,12 +81,12 @@ def parse_dependency(description: str) -> Dependency:
 
 
 def depending_on(scheme: str, antecedent: int) -> Dependency:
-    """A dependency on a job."""
+    """Return a dependency on a job."""
     return Dependency(f"{scheme}={format_f58(antecedent)}", scheme, antecedent, None)
 
 
 def parse_dependencies(objects: Iterable[Mapping[str, Any]]) -> list[Dependency]:
-    """The dependencies of a jobspec, in order, equal ones once. Raises InvalidValue or LimitExceeded."""
+    """Return the dependencies of a jobspec, in order, equal ones once. Raises InvalidValue or LimitExceeded."""
     found: dict[str, Dependency] = {}
     for obj in objects:
         description = f"{obj['scheme']}={obj['value']}" if obj["value"] else obj["scheme"]
@@ -200,7 +200,7 @@ class DependencyIndex:
             self._changed_names[name] = None
 
     def forget(self, jobid: int, dependencies: Iterable[Dependency]) -> None:
-        """The job waits for no other job. Its times stay in the heap and mean nothing when they come."""
+        """Record that the job waits for no other job. Its times stay in the heap and mean nothing when they come."""
         for dependency in dependencies:
             antecedent = dependency.antecedent
             dependents = None if antecedent is None else self._waiting.get(antecedent)
@@ -210,7 +210,7 @@ class DependencyIndex:
                     del self._waiting[antecedent]
 
     def take(self, antecedent: int) -> dict[int, list[Dependency]]:
-        """The open dependencies on a job, by the jobs that wait; they are forgotten."""
+        """Return the open dependencies on a job, by the jobs that wait; they are forgotten."""
         return self._waiting.pop(antecedent, {})
 
     def settle(self, job: Antecedent) -> list[Verdict]:
@@ -226,7 +226,7 @@ class DependencyIndex:
         return decided
 
     def due(self, now_s: float) -> Iterator[Verdict]:
-        """The dependencies on times up to `now_s`, in order of time."""
+        """Yield the dependencies on times up to `now_s`, in order of time."""
         while self._times and self._times[0][0] <= now_s:
             _, jobid, dependency = heappop(self._times)
             yield Verdict(jobid, dependency, "")
@@ -252,7 +252,7 @@ class DependencyIndex:
         return {name: {*of.free, *of.waiting} for name, of in self._names.items()}
 
     def dependents(self) -> set[int]:
-        """The jobs that wait for other jobs (for the whole-state check)."""
+        """Return the jobs that wait for other jobs (for the whole-state check)."""
         return {jobid for dependents in self._waiting.values() for jobid in dependents}
 
 

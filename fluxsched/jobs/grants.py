@@ -58,7 +58,7 @@ class CountableUsage:
         return self._on.get(rank, ())
 
     def ranks(self) -> Iterator[int]:
-        """The ranks on which something is held."""
+        """Yield the ranks on which something is held."""
         return (rank for rank in self._on if rank != INSTANCE)
 
     def lacking(
@@ -131,7 +131,7 @@ _Targets = tuple[tuple[GrantPart, ...], Idset, int, int]
 
 
 def parse_grant(jobid: int, R: Any) -> Grant:  # noqa: N803 - RFC 20's name
-    """The grant that R makes. Raises RemoteProtocolError naming the job and what is wrong."""
+    """Return the grant that R makes. Raises RemoteProtocolError naming the job and what is wrong."""
     try:
         execution = R["execution"]
         parts, ranks, ncores, ngpus = _targets(execution["R_lite"])
@@ -165,7 +165,9 @@ def _targets(rlite: Any) -> _Targets:
 
 @lru_cache(TARGETS_CACHED_MAX)
 def _one_target(rank: str, *children: tuple[str, str]) -> _Targets:
-    """A restart reads one for each target, and with all the questions of `_parse_targets` each takes twice as long."""
+    """Return one target of R; a restart reads one for each target, and with all the questions of `_parse_targets` each
+    takes twice as long.
+    """
     if not rank.isascii() or (rank[0] == "0" and rank != "0"):  # an error, or a way to write it that is not ours
         return _parse_targets([{"rank": rank, "children": dict(children)}])
     masks, ncores, ngpus = _masks(*children)
@@ -221,7 +223,7 @@ class Grants:
         return len(self._parts)
 
     def add(self, jobid: int, grant: Grant) -> None:
-        """The job holds the grant from now on.
+        """Record that the job holds the grant from now on.
 
         Raises RemoteProtocolError naming cores and jobs, or amounts, and then nothing has changed.
         """
@@ -229,7 +231,8 @@ class Grants:
         self.adopt(jobid, grant)
 
     def extend(self, jobid: int, grant: Grant) -> None:
-        """The job holds this grant, too, on other targets than before, and nothing of the instance. Raises like `add`.
+        """Record that the job holds this grant, too, on other targets than before, and nothing of the instance. Raises
+        like `add`.
         """
         if jobid not in self._parts:
             raise LocalProtocolError(f"job {jobid} was granted more resources while it held none")
@@ -269,7 +272,7 @@ class Grants:
             self._shared[jobid] = grant.shared
 
     def release(self, jobid: int, ranks: Idset | None = None) -> None:
-        """The job frees what it holds on these ranks; None: everything."""
+        """Free what the job holds on these ranks; None: everything."""
         parts = self._parts.pop(jobid)
         if ranks is not None:
             left = tuple([_restricted(part, part.ranks - ranks) for part in parts if part.ranks - ranks])
@@ -291,11 +294,11 @@ class Grants:
             self._usage.release((INSTANCE,), self._shared.pop(jobid))
 
     def jobids(self) -> list[int]:
-        """The jobs that hold something now."""
+        """Return the jobs that hold something now."""
         return list(self._parts)
 
     def ranks(self, jobid: int) -> Idset:
-        """The ranks on which the job holds something."""
+        """Return the ranks on which the job holds something."""
         held = EMPTY
         for part in self._parts.get(jobid, ()):
             held |= part.ranks

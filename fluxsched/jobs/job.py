@@ -248,7 +248,8 @@ class Job(msgspec.Struct, eq=False, gc=False):
         return (self.attempt.number if self.attempt is not None else 0) < self.sharing.requeue
 
     def key(self) -> PriorityKey:
-        """The job's place in the queue: higher priority first, then earlier (first) submit time, then lower id."""
+        """Return the job's place in the queue: higher priority first, then earlier (first) submit time, then lower id.
+        """
         return (-self.priority, self.t_first, self.id)
 
     def apply(self, event: Event) -> None:
@@ -284,7 +285,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
             self.ntasks = self.jobspec.ntasks_on(len(self.ranks), self.ncores, nslots, self.by_part)
 
     def parsed(self) -> ResourceSet:
-        """The job's R, parsed once: a job may release a thousand targets one by one."""
+        """Return the job's R, parsed once: a job may release a thousand targets one by one."""
         if self.resources is None:
             R = self.R  # noqa: N806 - RFC 20's name
             assert R is not None
@@ -292,7 +293,9 @@ class Job(msgspec.Struct, eq=False, gc=False):
         return self.resources
 
     def resize(self, resources: ResourceSet, now_s: float) -> None:
-        """The job has another R from now on. Properties stay: it counts for those of all targets that it ever had."""
+        """Record that the job has another R from now on. Properties stay: it counts for those of all targets that it
+        ever had.
+        """
         self.sizes = [*(self.sizes or ()), (now_s, self.ncores, self.ngpus, self.ranks)]
         R, self.resources = resources.to_json(), resources  # noqa: N806 - RFC 20's name
         self.R = R
@@ -305,7 +308,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
         self.properties = "\n".join(sorted(names))
 
     def remainder(self, ranks: Idset) -> dict[str, Any]:
-        """The job's R for some of its ranks."""
+        """Return the job's R for some of its ranks."""
         whole = self.R if ranks == self.ranks else None
         return self.parsed().restrict(ranks).to_json() if whole is None else whole
 
@@ -342,12 +345,13 @@ def count_tasks(jobspec: Jobspec) -> int:
 
 
 def priority_of(urgency: int) -> int:
-    """The priority that an urgency gives (as Flux's built-in plugin does): 0 holds, 31 expedites, else itself."""
+    """Return the priority that an urgency gives (as Flux's built-in plugin does): 0 holds, 31 expedites, else itself.
+    """
     return EXPEDITED_PRIORITY if urgency == URGENCY_EXPEDITE else urgency
 
 
 def sched_jobspec(job: Job) -> dict[str, Any]:
-    """The jobspec for the scheduler (RFC 27): with all updates, without the environment."""
+    """Return the jobspec for the scheduler (RFC 27): with all updates, without the environment."""
     assert job.jobspec is not None
     tree = job.jobspec.bare
     for path, value in (job.overrides or {}).items():
@@ -438,7 +442,7 @@ def _release(job: Job, event: Event) -> None:
 
 
 def _left(job: Job, ranks: Idset, now_s: float) -> None:
-    """A running job has left targets that it was shrunk by: they are no longer a part of it."""
+    """Record that a running job has left targets that it was shrunk by: they are no longer a part of it."""
     job.going, job.grown, job.held = job.going - ranks, job.grown - ranks, job.held - ranks
     if job.packed_r is not None:
         job.resize(shrunk(job.parsed(), ranks), now_s)

@@ -53,7 +53,9 @@ ARRAY_KEY: Final = "attributes.system.array"
 
 
 def jobspec_of_next(job: Job) -> Jobspec:
-    """The job's jobspec with what was changed since: its duration, and as first of an array that this is its array."""
+    """Return the job's jobspec with what was changed since: its duration, and as first of an array that this is its
+    array.
+    """
     jobspec = job.jobspec
     assert jobspec is not None, "an active job has its jobspec"
     raw = jobspec.raw
@@ -65,7 +67,7 @@ def jobspec_of_next(job: Job) -> Jobspec:
 
 
 def submitted(userid: int, urgency: int, flags: int) -> dict[str, Any]:
-    """The context of a `submit` event (RFC 21)."""
+    """Return the context of a `submit` event (RFC 21)."""
     return {"userid": userid, "urgency": urgency, "flags": flags, "version": EVENTLOG_VERSION}
 
 
@@ -120,7 +122,7 @@ class Link:
             out.append(ToScheduler(self.scheduler, SchedCancelRequest(job.id)))
 
     def answered(self, job: Job) -> None:
-        """The scheduler has answered the job's request for good."""
+        """Record that the scheduler has answered the job's request for good."""
         del self.outstanding[job.id]
         if self.limit is not None:
             self._worst.discard(job.id)
@@ -128,7 +130,7 @@ class Link:
                 self._displaced = None
 
     def reorder(self, job: Job) -> None:
-        """The priority of a job whose request is outstanding has changed."""
+        """Record that the priority of a job whose request is outstanding has changed."""
         if self.limit is not None and job.request == SENT:
             self._worst.push(job.id, _reversed_key(job))
 
@@ -160,7 +162,7 @@ class Link:
         out.append(ToScheduler(self.scheduler, request))
 
     def _next_queue(self) -> JobQueue | None:
-        """The queue with the best job, among those that are started."""
+        """Return the queue with the best job, among those that are started."""
         best, best_key = None, None
         for queue in self.queues:
             head = queue.waiting.head() if queue.started else None
@@ -204,7 +206,7 @@ class Links:
         return iter(self._by_scheduler.values())
 
     def add(self, link: Link) -> None:
-        """Raises Refused (EBUSY) naming the groups that another scheduler serves."""
+        """Raise Refused (EBUSY) naming the groups that another scheduler serves."""
         taken = [group for group in link.groups if group in self._by_group]
         if taken:
             raise Refused(f"another scheduler serves group {', '.join(taken)}: remove it first", errno.EBUSY)
@@ -212,25 +214,25 @@ class Links:
         self._by_group.update(dict.fromkeys(link.groups, link))
 
     def remove(self, scheduler: Hashable) -> Link | None:
-        """The link that is no more, if there was one."""
+        """Return the link that is no more, if there was one."""
         link = self._by_scheduler.pop(scheduler, None)
         for group in link.groups if link is not None else ():
             del self._by_group[group]
         return link
 
     def get(self, scheduler: Hashable) -> Link:
-        """The scheduler's link. Raises RemoteProtocolError if it has not said hello."""
+        """Return the scheduler's link. Raises RemoteProtocolError if it has not said hello."""
         link = self._by_scheduler.get(scheduler)
         if link is None:
             raise RemoteProtocolError("this connection has no scheduler: send job-manager.sched-hello first (RFC 27)")
         return link
 
     def find(self, scheduler: Hashable) -> Link | None:
-        """The scheduler's link; None once it is lost."""
+        """Return the scheduler's link; None once it is lost."""
         return self._by_scheduler.get(scheduler)
 
     def serving(self, group: str) -> Link | None:
-        """The link of the scheduler that serves a group."""
+        """Return the link of the scheduler that serves a group."""
         return self._by_group.get(group)
 
     def known(self, scheduler: Hashable) -> bool:
@@ -239,7 +241,7 @@ class Links:
 
 
 def checked_groups(groups: Iterable[str]) -> tuple[str, ...]:
-    """The groups of a hello, each once. Raises RemoteProtocolError when there are none."""
+    """Return the groups of a hello, each once. Raises RemoteProtocolError when there are none."""
     wanted = tuple(dict.fromkeys(groups))
     if not wanted:
         raise RemoteProtocolError("sched-hello names no group: leave the key out for the group default")
@@ -247,7 +249,7 @@ def checked_groups(groups: Iterable[str]) -> tuple[str, ...]:
 
 
 def _reversed_key(job: Job) -> tuple[float, ...]:
-    """The worst first: lowest priority, then latest (first) submit time, then highest id."""
+    """Return the worst first: lowest priority, then latest (first) submit time, then highest id."""
     return (job.priority, -job.t_first, -job.id)
 
 
@@ -422,13 +424,13 @@ class Lifecycle:
         self.jobs.end(job)
 
     def submit(self, job: Job, context: dict[str, Any]) -> None:
-        """A new job becomes active, in state DEPEND."""
+        """Record that a new job becomes active, in state DEPEND."""
         self.log(job, "submit", context, jobspec=job.raw)
         self.log(job, "validate")
         self.admit(job)
 
     def _submit_again(self, job: Job, next_id: int) -> None:
-        """The next attempt of a preempted job; what depends on the job depends on that from now on."""
+        """Begin the next attempt of a preempted job; what depends on the job depends on that from now on."""
         following = Job(next_id, job.queue, jobspec_of_next(job))
         self.submit(following, submitted_again(job))
         for jobid, dependencies in self.dependencies.take(job.id).items():
@@ -463,7 +465,7 @@ class Lifecycle:
             self.clean(job)
 
     def withdraw(self, job: Job) -> None:
-        """The job wants no resources now: it waits no longer, or its request is cancelled."""
+        """Record that the job wants no resources now: it waits no longer, or its request is cancelled."""
         if job.request == WAITING:
             job.queue.waiting.discard(job.id)
             job.request = NO_REQUEST
@@ -501,7 +503,8 @@ class Lifecycle:
         return verdict(job.id, dependency, antecedent)
 
     def _on_last_attempt(self, job: Job, dependency: Dependency, jobid: int) -> Dependency | None:
-        """The dependency as it is once its antecedent was submitted again; None if the job has that one already."""
+        """Return the dependency as it is once its antecedent was submitted again; None if the job has that one already.
+        """
         antecedent = self.jobs.find(jobid)
         if antecedent is None or not antecedent.next_id or is_met_by_start(dependency, antecedent):
             return dependency

@@ -180,7 +180,7 @@ def replay(job: Job, events: Iterable[Any]) -> None:
 
 
 def replayed(jobid: int, events: Iterable[Any], resources: dict[str, Any] | None) -> Job:
-    """A job as its events and the R of its `alloc` tell it, whatever it asked for. Raises InvalidValue."""
+    """Return a job as its events and the R of its `alloc` tell it, whatever it asked for. Raises InvalidValue."""
     job = Job(jobid, JobQueue(QueueConfig()), None)
     if resources is not None:
         job.grant(resources, parse_grant(jobid, resources))
@@ -189,7 +189,8 @@ def replayed(jobid: int, events: Iterable[Any], resources: dict[str, Any] | None
 
 
 def read(row: StoredJob, queue: JobQueue) -> tuple[Job, Grant | None]:
-    """The job as its eventlog tells it, and what it was granted. Raises InvalidValue for a row that cannot be."""
+    """Return the job as its eventlog tells it, and what it was granted. Raises InvalidValue for a row that cannot be.
+    """
     jobid, events, jobspec, resources = row
     job = Job(jobid, queue, jobspec)
     grant = None

@@ -49,7 +49,7 @@ Get = Callable[[Job], Any]
 
 
 def result_bit(job: Job) -> int | None:
-    """The job's result as a bit; None until it is inactive."""
+    """Return the job's result as a bit; None until it is inactive."""
     name = result_name(job)
     return None if name is None else RESULT_BITS[name]
 
@@ -72,7 +72,7 @@ def _event_time(name: str) -> Get:
 
 
 def _exception(key: str) -> Get:
-    """A part of the gravest exception, the first of its kind."""
+    """Return a part of the gravest exception, the first of its kind."""
 
     def get(job: Job) -> Any:
         if not job.exceptions:
@@ -177,7 +177,7 @@ def info(job: Job) -> dict[str, Any]:
 
 
 def checked_attributes(names: Iterable[str]) -> tuple[str, ...]:
-    """The names of Flux's attributes, `all` expanded. Raises InvalidValue naming those that are unknown."""
+    """Return the names of Flux's attributes, `all` expanded. Raises InvalidValue naming those that are unknown."""
     wanted = tuple(names)
     unknown = [name for name in wanted if name != ALL_ATTRIBUTES and name not in FLUX_ATTRIBUTES]
     if unknown:
@@ -187,7 +187,7 @@ def checked_attributes(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def flux_attributes(job: Job, names: Iterable[str]) -> dict[str, Any]:
-    """The job's id and those of Flux's named attributes that have a value."""
+    """Return the job's id and those of Flux's named attributes that have a value."""
     found: dict[str, Any] = {"id": job.id}
     for name in names:
         value = FLUX_ATTRIBUTES[name](job)
@@ -242,7 +242,8 @@ EVERY_JOB: Final = JobQuery()
 def parse_query(
     constraint: object, *more: tuple[str, Any], targets: Callable[[str], Idset] | None = None
 ) -> JobQuery:
-    """The query that a constraint means, and each operator of `more` with its one value; None and `{}` mean all jobs.
+    """Return the query that a constraint means, and each operator of `more` with its one value; None and `{}` mean all
+    jobs.
 
     `targets` returns the ranks that a list of ranks, hosts and sets names; without it there is no such operator.
     Raises InvalidValue or LimitExceeded.
@@ -253,7 +254,8 @@ def parse_query(
 
 
 def find(jobs: JobTable, query: JobQuery, step: int = STEP_JOBS) -> Iterator[list[Job]]:
-    """The jobs that are meant, those of each step: active ones from the latest, then ended ones from the last to end.
+    """Yield the jobs that are meant, those of each step: active ones from the latest, then ended ones from the last to
+    end.
 
     There may be a million to look through, so others are served between two steps. Each of the jobs that were there at
     first comes once, as what it is then.
@@ -380,7 +382,7 @@ def _array(values: list[Any]) -> JobQuery:
 
 
 def _jobids(operator: str, value: object) -> tuple[int, int]:
-    """A job id as number or text (RFC 19); only for `id` also a range of them, as its first and its last."""
+    """Return a job id as number or text (RFC 19); only for `id` also a range of them, as its first and its last."""
     if type(value) is int:
         return value, value
     if not isinstance(value, str) or (operator != "id" and ".." in value):
@@ -527,8 +529,8 @@ def list_jobs(
 def in_flux_order(
     jobs: JobTable, query: JobQuery, step_jobs: int = STEP_JOBS
 ) -> Iterator[list[Job] | None]:
-    """The first `max_entries` jobs as Flux orders them: those that wait by their place in the queue, then those that
-    run and those that have ended, each from the latest.
+    """Yield the first `max_entries` jobs as Flux orders them: those that wait by their place in the queue, then those
+    that run and those that have ended, each from the latest.
     """
     waiting = Best(query.max_entries, Job.key)
     running = Best(query.max_entries, lambda job: (-job.t_run, -job.id))
@@ -551,18 +553,17 @@ class Best:
         self._jobs: list[Job] = []
 
     def append(self, job: Job) -> None:
-        """Add a job."""
         self._jobs.append(job)
         if len(self._jobs) > 2 * self._count + STEP_JOBS:
             self._jobs = self.first()
 
     def first(self) -> list[Job]:
-        """The first of those so far, in order."""
+        """Return the first of those so far, in order."""
         return sorted(self._jobs, key=self._key)[: self._count]  # a part is sorted already, so no heap is faster
 
 
 def newest_ids(jobs: JobTable, query: JobQuery, step_jobs: int = STEP_JOBS) -> Iterator[list[int] | None]:
-    """The ids of the latest `max_entries` jobs, from the latest."""
+    """Yield the ids of the latest `max_entries` jobs, from the latest."""
     found: list[int] = []
     for some in find(jobs, query, step_jobs):
         found = nlargest(query.max_entries, [*found, *[job.id for job in some]])
@@ -580,7 +581,7 @@ class Tally(NamedTuple):
 def tally_jobs(
     jobs: JobTable, queues: Queues, step_jobs: int = STEP_JOBS
 ) -> Iterator[dict[str | None, Tally] | None]:
-    """The jobs of each queue, past and present."""
+    """Yield the jobs of each queue, past and present."""
     found = {queue.name: Tally(Counter(), Counter()) for queue in queues}
     for some in find(jobs, EVERY_JOB, step_jobs):
         for job in some:
@@ -594,7 +595,7 @@ def tally_jobs(
 
 
 def total_tally(queues: dict[str | None, Tally]) -> Tally:
-    """The tallies of all queues together."""
+    """Return the tallies of all queues together."""
     whole = Tally(Counter(), Counter())
     for found in queues.values():
         whole.states.update(found.states)
@@ -670,7 +671,7 @@ BEGIN_TIME: Final = "begin-time="
 
 
 def _what_became(job: Job) -> str:
-    """The reason of a job that waits no longer."""
+    """Return the reason of a job that waits no longer."""
     ended = result(job)
     if ended is not None:
         again = f"; it was submitted again as job {format_f58(job.next_id)}" if job.next_id else ""
@@ -718,7 +719,7 @@ def why(links: Links, job: Job) -> Why:
 
 
 def _depends(job: Job) -> Why:
-    """Times are known, the ends of other jobs are not."""
+    """Explain a job that waits for others: times are known, the ends of other jobs are not."""
     waits = job.dependencies or ()
     times = [float(one.removeprefix(BEGIN_TIME)) for one in waits if one.startswith(BEGIN_TIME)]
     when = "not known: the jobs that it depends on come first" if len(times) < len(waits) else "its begin time"

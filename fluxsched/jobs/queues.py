@@ -182,7 +182,7 @@ class JobQueue:
         self.enable_reason = self.start_reason = MISSING_REASON if is_missing else ""
 
     def admit(self, jobspec: Jobspec, bank: str | None = None) -> Jobspec:
-        """The jobspec with the queue's defaults and requirements, and a bank to be added, if any.
+        """Return the jobspec with the queue's defaults and requirements, and a bank to be added, if any.
 
         Raises Refused when the queue does not accept it.
         """
@@ -206,7 +206,7 @@ class JobQueue:
         return jobspec
 
     def check_duration(self, duration_s: float) -> None:
-        """Raises Refused when a job of this duration (0: without end) is too long for the queue."""
+        """Raise Refused when a job of this duration (0: without end) is too long for the queue."""
         limit_s = self.config.duration_limit_s
         if limit_s and not 0 < duration_s <= limit_s:
             asked = format_duration(duration_s) if duration_s else "infinity (none was asked for)"
@@ -248,11 +248,11 @@ class Queues:
         return iter(self._queues.values())
 
     def names(self) -> list[str]:
-        """The names of the named queues."""
+        """Return the names of the named queues."""
         return [name for name in self._queues if name is not None]
 
     def for_submit(self, name: str | None) -> JobQueue:
-        """The queue for a new job. Raises Refused naming what there is."""
+        """Return the queue for a new job. Raises Refused naming what there is."""
         wanted = self.default if name is None else name
         queue = self._queues.get(wanted)
         if queue is not None and (wanted is not None or self._unnamed):
@@ -265,7 +265,7 @@ class Queues:
         raise Refused(f"queue {wanted!r} does not exist: use one of {known}", errno.EINVAL)
 
     def for_restored(self, name: str | None) -> JobQueue:
-        """The queue of a stored job; one that is no longer configured is made anew and holds its jobs back."""
+        """Return the queue of a stored job; one that is no longer configured is made anew and holds its jobs back."""
         if name is None:
             name = self.default
         if name not in self._queues:
@@ -311,7 +311,7 @@ class Queues:
         return new, gone
 
     def select(self, name: str | None, all_queues: bool, verb: str) -> list[JobQueue]:
-        """The queues that an admin wants to `verb`; of a name and all it is the name, as in Flux.
+        """Return the queues that an admin wants to `verb`; of a name and all it is the name, as in Flux.
 
         Raises Refused with the verb, which Flux's commands mistake: ENOENT for an unknown one, EINVAL if none is named.
         """
@@ -326,7 +326,7 @@ class Queues:
         return [self._queues[name]]
 
     def served_by(self, groups: tuple[str, ...]) -> list[JobQueue]:
-        """The queues whose group is one of these. Raises Refused if one of them has other groups, too."""
+        """Return the queues whose group is one of these. Raises Refused if one of them has other groups, too."""
         served = [queue for queue in self._queues.values() if not set(groups).isdisjoint(queue.config.groups)]
         for queue in served:
             if missing := set(queue.config.groups).difference(groups):
@@ -339,7 +339,7 @@ class Queues:
 
 
 def checked_reason(reason: str | None, default: str) -> str:
-    """A reason as an admin gave it, or the default. Raises InvalidValue when it is too long."""
+    """Return a reason as an admin gave it, or the default. Raises InvalidValue when it is too long."""
     if reason is not None and len(reason) > REASON_CHARS_MAX:
         raise InvalidValue(f"the reason has {len(reason)} characters, limit {REASON_CHARS_MAX}: shorten it")
     return reason or default
@@ -361,7 +361,9 @@ class Banks:
     known: Collection[str] | None = None
 
     def missing_in(self, jobspec: Jobspec) -> str | None:
-        """The bank that is to be added to a new job; None if it stays as it is. Raises Refused for an unknown one."""
+        """Return the bank that is to be added to a new job; None if it stays as it is. Raises Refused for an unknown
+        one.
+        """
         own = jobspec.sharing.bank
         bank = own or self.default or DEFAULT_BANK
         if self.known is not None and bank not in self.known:

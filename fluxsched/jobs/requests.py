@@ -103,7 +103,7 @@ class Requests:
         wait_status: int | None = None,
         ranks: Idset | None = None,
     ) -> list[Effect]:
-        """An exception (RFC 21): severity 0 ends the job, 1-7 are only logged.
+        """Return an exception (RFC 21): severity 0 ends the job, 1-7 are only logged.
 
         Nothing happens to a job that holds none of the `ranks`, if they are given. Raises Refused or InvalidValue.
         """
@@ -256,7 +256,7 @@ def _check_urgency(urgency: int) -> None:
 
 
 def _duration_update(updates: Mapping[str, Any]) -> float:
-    """The duration that the updates ask for. Raises Refused or InvalidValue naming what cannot be changed."""
+    """Return the duration that the updates ask for. Raises Refused or InvalidValue naming what cannot be changed."""
     others = [key for key in updates if key != DURATION_KEY]
     if others or not updates:
         raise Refused(f"cannot update {', '.join(others) or 'nothing'}: only {DURATION_KEY} can change", errno.EINVAL)
@@ -332,7 +332,9 @@ class Execution:
         return self._lifecycle.end()
 
     def returned(self, jobid: int, note: str, now_s: float) -> list[Effect]:
-        """The job was not begun, and will not be where it was to run: it is submitted again, at no cost of attempts."""
+        """Record that the job was not begun, and will not be where it was to run: it is submitted again, at no cost of
+        attempts.
+        """
         job = self._executing(jobid, "return")
         if job.started:
             raise InvalidTransition(f"job {jobid}: returned after it was started")
@@ -342,7 +344,7 @@ class Execution:
         return self._lifecycle.end()
 
     def _executing(self, jobid: int, event: str) -> Job:
-        """The job that the executor reports. Raises InvalidTransition for one that it does not run."""
+        """Return the job that the executor reports. Raises InvalidTransition for one that it does not run."""
         found = self._jobs.active.get(jobid)
         if found is None or not found.executing:
             state = (found or self._jobs.get(jobid)).state.name

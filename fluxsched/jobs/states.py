@@ -71,7 +71,7 @@ EVENTS: Final = frozenset(name for row in TRANSITIONS.values() for name in row)
 
 
 def step(state: State, event: str) -> State:
-    """The state that `event` leads to from `state`. Raises InvalidTransition if the table does not list it."""
+    """Return the state that `event` leads to from `state`. Raises InvalidTransition if the table does not list it."""
     target = TRANSITIONS[state].get(event)
     if target is not None:
         return target
@@ -82,7 +82,8 @@ def step(state: State, event: str) -> State:
 
 
 def state_mask(names: tuple[str, ...]) -> int:
-    """The union of states named, in any case, by RFC 21 names and virtual names; unknown names raise KeyError."""
+    """Return the union of states named, in any case, by RFC 21 names and virtual names; unknown names raise KeyError.
+    """
     mask = 0
     for name in names:
         upper = name.upper()
@@ -134,7 +135,9 @@ def read_attempt(context: Mapping[str, Any]) -> Attempt:
 
 
 def read_next(event: Mapping[str, Any]) -> int:
-    """The id of the next attempt that a `clean` event names, 0 if none. Raises KeyError, TypeError or ValueError."""
+    """Return the id of the next attempt that a `clean` event names, 0 if none. Raises KeyError, TypeError or
+    ValueError.
+    """
     found = (event.get("context") or {}).get(REQUEUE)
     return 0 if found is None else int(found["as"])
 
@@ -165,7 +168,7 @@ def with_memo(annotations: dict[str, Any] | None, memo: Mapping[str, Any]) -> di
 
 
 def said_by_users(annotations: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The memos among annotations: what remains of them when the job's scheduler is lost."""
+    """Return the memos among annotations: what remains of them when the job's scheduler is lost."""
     memos = (annotations or {}).get(USER)
     return None if memos is None else {USER: memos}
 

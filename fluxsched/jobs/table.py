@@ -48,7 +48,7 @@ class ActiveIds:
             self._ids = array("Q", self._present)
 
     def walk(self, step: int) -> Iterator[Sequence[int]]:
-        """The latest first, `step` ids at a time.
+        """Yield the latest first, `step` ids at a time.
 
         Each id that is present throughout comes once, whatever happens meanwhile; others may have left before or since.
         """
@@ -82,7 +82,7 @@ class EndedIds:
         return self._first + len(self._ids)
 
     def add(self, jobid: int) -> None:
-        """A job has ended, which is kept."""
+        """Record that a job has ended, which is kept."""
         self._ids.append(jobid)
 
     @property
@@ -161,7 +161,7 @@ class JobTable:
         self._active_ids.add(job.id)
 
     def end(self, job: Job) -> None:
-        """An active job becomes inactive."""
+        """Record that an active job becomes inactive."""
         del self.active[job.id]
         self.keep(job)
 
@@ -181,12 +181,12 @@ class JobTable:
         self._ended_ids.forget()
 
     def find(self, jobid: int) -> Job | None:
-        """The job, active or kept; None for any other."""
+        """Return the job, active or kept; None for any other."""
         job = self.active.get(jobid) or self._inactive.get(jobid)
         return job if job is not None or self._unread is None else self.inactive.get(jobid)
 
     def get(self, jobid: int) -> Job:
-        """The job, active or kept. Raises Refused (ENOENT)."""
+        """Return the job, active or kept. Raises Refused (ENOENT)."""
         found = self.find(jobid)
         if found is None:
             gone = "it never existed, or it ended so long ago that only its record is left"
@@ -194,19 +194,19 @@ class JobTable:
         return found
 
     def user_of(self, jobid: int) -> int | None:
-        """The job's user; None for a job that is not known."""
+        """Return the job's user; None for a job that is not known."""
         found = self.find(jobid)
         return None if found is None else found.userid
 
     def last(self, jobid: int) -> Job:
-        """The last attempt of the job that is known, which is mostly the job itself. Raises Refused (ENOENT)."""
+        """Return the last attempt of the job that is known, which is mostly the job itself. Raises Refused (ENOENT)."""
         job = self.get(jobid)
         while (following := self.find(job.next_id) if job.next_id else None) is not None:
             job = following
         return job
 
     def get_active(self, jobid: int) -> Job:
-        """The active job. Raises Refused: ENOENT for an unknown one, EINVAL for one that has ended."""
+        """Return the active job. Raises Refused: ENOENT for an unknown one, EINVAL for one that has ended."""
         found = self.active.get(jobid)
         if found is None:
             raise Refused(f"{self.get(jobid).title} has ended: it cannot be changed any more", errno.EINVAL)
@@ -218,7 +218,7 @@ class JobTable:
         return [job for job in found if job is not None]
 
     def walk_active(self, step: int) -> Iterator[list[Job]]:
-        """The jobs that are active now, the latest first, at most `step` at a time.
+        """Yield the jobs that are active now, the latest first, at most `step` at a time.
 
         Anything may happen between two steps: a job that has ended since comes as what it is then.
         """
@@ -230,7 +230,7 @@ class JobTable:
             yield self.known(jobid for jobid in jobids if jobid in self.active or jobid in since)
 
     def walk_ended(self, step: int) -> Iterator[list[Job]]:
-        """The jobs that have ended by now and are kept, the last to end first, at most `step` at a time.
+        """Yield the jobs that have ended by now and are kept, the last to end first, at most `step` at a time.
 
         Of those that are forgotten between two steps none comes.
         """
@@ -272,7 +272,7 @@ _RESULTS = {"cancel": "CANCELED", "timeout": "TIMEOUT", "timelimit": "TIMEOUT"}
 
 
 def result_name(job: Job) -> str | None:
-    """The name of the job's result (RFC 43); None until it is inactive."""
+    """Return the name of the job's result (RFC 43); None until it is inactive."""
     if job.state is not INACTIVE:
         return None
     if job.success:
@@ -281,7 +281,7 @@ def result_name(job: Job) -> str | None:
 
 
 def result(job: Job) -> JobResult | None:
-    """The job's result; None until it is inactive."""
+    """Return the job's result; None until it is inactive."""
     name = result_name(job)
     if name is None:
         return None
@@ -300,14 +300,16 @@ def result(job: Job) -> JobResult | None:
 
 
 def as_asked(asked: int, found: JobResult) -> JobResult:
-    """The result of a job's last attempt as that of the job that was asked for."""
+    """Return the result of a job's last attempt as that of the job that was asked for."""
     if found.jobid == asked:
         return found
     return msgspec.structs.replace(found, jobid=asked, last_id=found.jobid)
 
 
 def shell_status(status: int) -> int:
-    """A wait status as a shell passes it on, whose exit code is 128 + n where signal n ended its program (RFC 21)."""
+    """Return a wait status as a shell passes it on, whose exit code is 128 + n where signal n ended its program (RFC
+    21).
+    """
     signum = status & 0x7F
     return (128 + signum if signum else status >> 8 & 0xFF) << 8
 

@@ -179,7 +179,6 @@ class ObjectMemo(Generic[V]):
         self._made_bytes = 0
 
     def clear(self) -> None:
-        """Remove all cached values."""
         self._made.clear()
         self._made_bytes = 0
 

@@ -28,6 +28,7 @@ from fluxsched.protocol import framing
 from fluxsched.protocol.framing import (
     NORESPONSE,
     ROLE_ADMIN,
+    ROLE_KEEPER,
     ROLE_LOCAL,
     ROLE_OWNER,
     ROLE_USER,
@@ -37,7 +38,7 @@ from fluxsched.protocol.framing import (
     make_response,
 )
 from fluxsched.protocol.messages.jobs import URGENCY_DEFAULT
-from fluxsched.protocol.topics import Scope, least_of
+from fluxsched.protocol.topics import Scope, is_of_keepers, least_of
 from fluxsched.system.files import user_name
 from fluxsched.system.log import logger, message_fields
 from fluxsched.system.loop import error_answer
@@ -97,7 +98,7 @@ class Peer:
         """Functions to be called once everything that the peer had is free; None when it is."""
         self.in_flight = 0
         self.limits = limits
-        self.rates = PeerRates(limits, is_guest=not rolemask & (ROLE_OWNER | ROLE_ADMIN), refusal=refusal)
+        self.rates = PeerRates(limits, is_guest=role_of(rolemask) is Role.GUEST, refusal=refusal)
         self.streams: dict[int, RpcRequest] = {}
         self.services: set[str] = set()
 
@@ -329,9 +330,16 @@ class PeerRates:
 
 # ---- permissions
 
-ROLEMASKS = {Role.OWNER: ROLE_OWNER, Role.ADMIN: ROLE_USER | ROLE_ADMIN, Role.GUEST: ROLE_USER}
+ROLEMASKS = {
+    Role.OWNER: ROLE_OWNER,
+    Role.ADMIN: ROLE_USER | ROLE_ADMIN,
+    Role.GUEST: ROLE_USER,
+    Role.KEEPER: ROLE_KEEPER,
+}
 """Rolemasks of the roles in a message's header."""
 SUBMISSIONS = ("job-manager.submit", "job-ingest.submit")
+KEEPER_NAME = "keeper"
+"""Name of the key of an engine's keepers."""
 
 
 OwnerOf = Callable[[int], int | None]
@@ -346,6 +354,8 @@ def role_of(rolemask: int) -> Role:
     """Return the role of a header's rolemask."""
     if rolemask & ROLE_OWNER:
         return Role.OWNER
+    if rolemask & ROLE_KEEPER:
+        return Role.KEEPER
     return Role.ADMIN if rolemask & ROLE_ADMIN else Role.GUEST
 
 
@@ -358,7 +368,7 @@ class Permissions:
 
     def identify(self, server: Server, userid: int | None, key: bytes | None) -> tuple[int, int, str | None] | None:
         """Return userid, rolemask and name of key of a peer, as verified by its transport; None: it may not connect."""
-        known = self.access.identify(userid, key)
+        known = self.access.identify_at(server, userid, key)
         if known is None:
             return None
         return known.userid, ROLEMASKS[known.role] | (ROLE_LOCAL if server.json else 0), known.key_name
@@ -367,7 +377,7 @@ class Permissions:
         """Raise Refused (EPERM) if the sender lacks a right, naming it."""
         role, topic = role_of(request.message.rolemask), request.topic
         least, scope = least_of(topic, private_jobs=self.access.rules.private_jobs)
-        if role < least:
+        if role < least and not (role is Role.KEEPER and is_of_keepers(topic)):
             if topic in SUBMISSIONS:
                 raise Refused(_not_yours_to_run(role, self.access.owner), errno.EPERM)
             missing = Role.OWNER if request.peer.json else least  # in Flux there is no role between owner and guest
@@ -440,6 +450,11 @@ class Access:
         self.rules = rules or AccessRules()
         self.keys = dict(keys or {})
         self.owner = os.getuid()
+        self._keepers_keys: dict[Server, bytes] = {}
+
+    def reserve(self, server: Server, key: bytes) -> None:
+        """Reserve a server for keepers: the holder of this public key is a keeper there, and nobody else comes in."""
+        self._keepers_keys[server] = key
 
     def change(self, rules: AccessRules, keys: Mapping[bytes, AuthorizedKey] | None) -> None:
         """Replace the rules, but for those by which sockets were bound, and the keys, if any are given."""
@@ -456,6 +471,13 @@ class Access:
             return True
         log.warning("refused a connection from %s: its key %s is not authorized", address, key.hex())
         return False
+
+    def identify_at(self, server: Server, userid: int | None, key: bytes | None) -> Identity | None:
+        """Return the identity of a peer of a server; None if it may not connect to it (any more)."""
+        keepers_key = self._keepers_keys.get(server)
+        if keepers_key is None:
+            return self.identify(userid, key)
+        return Identity(Role.KEEPER, self.owner, KEEPER_NAME) if key == keepers_key else None
 
     def identify(self, userid: int | None, key: bytes | None) -> Identity | None:
         """Return the identity of a peer; None if it may not connect (any more).

@@ -98,6 +98,11 @@ class Router:
         """Take part in the turns: drain the servers at the start, flush the outboxes at the end."""
         self.turns.source(self._take)
 
+    def add_server(self, server: Server) -> None:
+        """Serve the peers of this server, too, from now on; the turns must have been started."""
+        self._servers = [*self._servers, server]
+        self.turns.attach(server.start)
+
     def serve(self, handlers: Mapping[str, Handler]) -> None:
         """Register handlers by topic, `SERVICE.METHOD`."""
         self.services.serve(handlers)
@@ -414,7 +419,10 @@ Handler = Callable[[RpcRequest], None]
 
 
 class Services:
-    """A table of handlers; `cancel` answers the cancel topic of a stream that has none of its own."""
+    """Table of handlers behind the methods of `Router` of the same names.
+
+    `cancel` answers the cancel topic of a stream that has none of its own.
+    """
 
     def __init__(self, cancel: Handler) -> None:
         self.handlers: dict[str, Handler] = {}
@@ -428,29 +436,24 @@ class Services:
         self._remote: dict[str, Peer] = {}
 
     def serve(self, handlers: Mapping[str, Handler]) -> None:
-        """See `Router.serve`."""
         for topic, handler in handlers.items():
             self.handlers[topic] = handler
             self._names.add(topic.split(".", 1)[0])
 
     def serve_local(self, handlers: Mapping[str, Handler]) -> None:
-        """See `Router.serve_local`."""
         for topic, handler in handlers.items():
             self._local_handlers[topic] = handler
             self._local_names.add(topic.split(".", 1)[0])
 
     def absent_local(self, services: Mapping[str, str]) -> None:
-        """See `Router.absent_local`."""
         self._absent_local.update(services)
 
     def guard(self, guards: Mapping[str, Callable[[Handler], Handler]]) -> None:
-        """See `Router.guard`."""
         for handlers in (self.handlers, self._local_handlers):
             for topic in guards.keys() & handlers.keys():
                 handlers[topic] = guards[topic](handlers[topic])
 
     def register(self, service: str, peer: Peer) -> None:
-        """See `Router.register`."""
         if service in self._names or service in self._remote:
             raise FluxschedError(f"service {service!r} is already registered", errno.EEXIST)
         peer.limits.check_services(len(peer.services))
@@ -458,7 +461,6 @@ class Services:
         peer.services.add(service)
 
     def unregister(self, service: str, peer: Peer) -> None:
-        """See `Router.unregister`."""
         if self._remote.get(service) is not peer:
             raise FluxschedError(f"service {service!r} is not registered by this peer", errno.ENOENT)
         del self._remote[service]

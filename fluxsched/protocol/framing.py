@@ -46,6 +46,7 @@ ROLE_OWNER: Final = 0x01
 ROLE_USER: Final = 0x02
 ROLE_LOCAL: Final = 0x04
 ROLE_ADMIN: Final = 0x08
+ROLE_KEEPER: Final = 0x20
 
 NODEID_ANY: Final = 0xFFFFFFFF
 """AUX1 of a request that any rank may answer."""
@@ -112,7 +113,7 @@ class Message(msgspec.Struct, gc=False):  # made in 0.05 us where a dataclass ta
 
 
 def encode(message: Message) -> list[bytes]:
-    """The parts of `message` in wire order: route, delimiter, topic, payload, header (RFC 3)."""
+    """Return the parts of `message` in wire order: route, delimiter, topic, payload, header (RFC 3)."""
     flags = message.flags & ~_FRAMING
     frames = [*message.route, b""] if flags & ROUTE else []
     if message.topic:
@@ -137,7 +138,7 @@ def encode(message: Message) -> list[bytes]:
 
 
 def decode(frames: Sequence[bytes]) -> Message:
-    """The message that these parts are. Raises RemoteProtocolError naming the part that is wrong."""
+    """Return the message that these parts are. Raises RemoteProtocolError naming the part that is wrong."""
     if not frames or len(frames[-1]) != HEADER_BYTES:
         raise _bad_length(frames)
     magic, version, type_, flags, userid, rolemask, aux1, matchtag = _HEADER.unpack(frames[-1])
@@ -170,18 +171,18 @@ def decode(frames: Sequence[bytes]) -> Message:
 def make_request(
     topic: str, payload: bytes | None = None, *, matchtag: int = MATCHTAG_NONE, flags: int = 0, nodeid: int = NODEID_ANY
 ) -> Message:
-    """A request; `matchtag` 0 when its answers are matched by their payload, or with NORESPONSE in `flags`."""
+    """Return a request; `matchtag` 0 when its answers are matched by their payload, or with NORESPONSE in `flags`."""
     framing = TOPIC | ROUTE if payload is None else TOPIC | ROUTE | PAYLOAD
     return Message(REQUEST, topic, payload, flags | framing, aux1=nodeid, matchtag=matchtag)
 
 
 def make_response(request: Message, payload: bytes | None = None) -> Message:
-    """A success response to `request`: same topic, matchtag, route and STREAMING flag (RFC 3, RFC 6)."""
+    """Return a success response to `request`: same topic, matchtag, route and STREAMING flag (RFC 3, RFC 6)."""
     return _answer(request, 0, payload)
 
 
 def make_error(request: Message, errnum: int, text: str = "") -> Message:
-    """An error response; ENODATA ends a good stream.
+    """Return an error response; ENODATA ends a good stream.
 
     `text` is for people and must not be needed by programs; of a longer one ERROR_CHARS_MAX characters are sent.
     """
@@ -265,7 +266,9 @@ _well_formed = msgspec.msgpack.Decoder(msgspec.Raw).decode
 
 
 def pack(value: object) -> bytes:
-    """The msgpack bytes of a message or of plain values; InvalidValue for half a surrogate pair or too big a number."""
+    """Return the msgpack bytes of a message or of plain values; InvalidValue for half a surrogate pair or too big a
+    number.
+    """
     try:
         return _encode_msgpack(value)
     except UnicodeEncodeError as fault:
@@ -275,7 +278,7 @@ def pack(value: object) -> bytes:
 
 
 def to_json(value: object) -> bytes:
-    """The JSON bytes of a message or of plain values; the local socket adds its NUL itself."""
+    """Return the JSON bytes of a message or of plain values; the local socket adds its NUL itself."""
     return _encode_json(value)
 
 
@@ -284,7 +287,7 @@ def unpack(data: bytes | None, kind: type[T]) -> T: ...
 @overload
 def unpack(data: bytes | None, kind: object) -> Any: ...
 def unpack(data: bytes | None, kind: Any) -> Any:
-    """The value of `kind` (a message class, a union of them, `dict[str, Any]`, ...) that this payload is.
+    """Return the value of `kind` (a message class, a union of them, `dict[str, Any]`, ...) that this payload is.
 
     None and empty mean `{}`: RFC 3 lets a sender leave out an empty payload. Unknown keys are ignored.
     Raises RemoteProtocolError naming the part that is wrong.
@@ -293,7 +296,9 @@ def unpack(data: bytes | None, kind: Any) -> Any:
 
 
 def unpack_answer(data: bytes | None) -> dict[str, Any]:
-    """A response as a client sees it that does not name a class: a map, in which binary (a job's output) may occur."""
+    """Return a response as a client sees it that does not name a class: a map, in which binary (a job's output) may
+    occur.
+    """
     try:
         return _decode_map(data or _EMPTY_MAP)
     except (RecursionError, UnicodeDecodeError, msgspec.MsgspecError) as exc:
@@ -310,7 +315,7 @@ def from_json(data: bytes | None, kind: Any) -> Any:
 
 
 def from_local(data: bytes) -> bytes:
-    """The msgpack payload that a local client's JSON, ended by a NUL, means. Raises RemoteProtocolError."""
+    """Return the msgpack payload that a local client's JSON, ended by a NUL, means. Raises RemoteProtocolError."""
     if not data.endswith(b"\0"):
         raise RemoteProtocolError("payload: it does not end with a NUL, as JSON on the local socket must")
     try:
@@ -322,7 +327,7 @@ def from_local(data: bytes) -> bytes:
 
 
 def to_local(data: bytes) -> bytes:
-    """A msgpack payload as local clients read it: JSON and a NUL. Binary becomes base64.
+    """Return a msgpack payload as local clients read it: JSON and a NUL. Binary becomes base64.
 
     Raises RemoteProtocolError for what is no msgpack or has no form in JSON: another peer may have made it.
     """
@@ -344,12 +349,14 @@ def is_well_formed(data: bytes) -> bool:
 
 
 def with_raw(kind: type[msgspec.Struct], field: str) -> Any:
-    """The class `kind` with one field left undecoded, for bytes that are known already (`Raw`, valid in this codec)."""
+    """Return the class `kind` with one field left undecoded, for bytes that are known already (`Raw`, valid in this
+    codec).
+    """
     return retyped(kind, field, msgspec.Raw)
 
 
 def retyped(kind: type[msgspec.Struct], field: str, type_: Any) -> Any:
-    """The class `kind` with one field read as another type, where less of it is needed."""
+    """Return the class `kind` with one field read as another type, where less of it is needed."""
     fields: list[Any] = []
     for one in msgspec.structs.fields(kind):
         options: dict[str, Any] = {"name": one.encode_name}
@@ -376,7 +383,7 @@ class QuickReader:
         self._decode = msgspec.msgpack.Decoder(retyped(kind, field, dict[str, shallow] | None)).decode
 
     def read(self, data: bytes | None) -> Any:
-        """The value that this payload is. Raises RemoteProtocolError naming the part that is wrong."""
+        """Return the value that this payload is. Raises RemoteProtocolError naming the part that is wrong."""
         try:
             return self._decode(data or _EMPTY_MAP)
         except (RecursionError, UnicodeDecodeError, msgspec.MsgspecError):
@@ -466,7 +473,9 @@ def _fields(item: Any, name: str) -> Iterable[Any]:
 
 @cache
 def _open_fields(kind: Any) -> tuple[str, ...] | None:
-    """The fields of a message class in which Any occurs; the decoder has checked the others. None: no such class."""
+    """Return the fields of a message class in which Any occurs; the decoder has checked the others. None: no such
+    class.
+    """
     if not issubclass(kind, msgspec.Struct):
         return None
     return tuple([field.name for field in msgspec.structs.fields(kind) if _is_open(field.type)])
@@ -538,7 +547,7 @@ def pack_bundles(messages: Iterable[Message]) -> list[list[bytes]]:
 
 
 def unpack_bundle(message: Message) -> list[Message]:
-    """The messages in a bundle, in order, with undecoded payloads; any other message is returned alone.
+    """Return the messages in a bundle, in order, with undecoded payloads; any other message is returned alone.
 
     Raises RemoteProtocolError naming what is wrong.
     """
@@ -559,7 +568,7 @@ def unpack_bundle(message: Message) -> list[Message]:
 
 
 def _flush(batch: list[_Packed], last: Message) -> list[bytes]:
-    """The frames of a bundle of `batch`, or of its only message: a bundle of one would cost more."""
+    """Return the frames of a bundle of `batch`, or of its only message: a bundle of one would cost more."""
     if len(batch) == 1:
         return encode(last)
     return encode(make_request(BUNDLE_TOPIC, _encode_msgpack(batch), matchtag=0, flags=NORESPONSE))

@@ -4,12 +4,17 @@ Law: whatever a task sends gets an answer to that task, and hurts no other: a wr
 reason, one that cannot even be framed ends that task's connection. Only what makes the whole program impossible (abort,
 a task gone that others wait for) is a failure of the job. Everything has a limit, so that a program gone wild fills
 its own space and nothing else.
+
+The tasks of a job may be on several hosts. Each has a server for its own tasks, which exchange what these have put with
+every barrier: so a value can be read by all once the barrier after its put is over, as RFC 13 has it, and by tasks of
+the same host before. A host may fill its tasks' share of what is left of the space, so that the limits of the job hold
+whatever the others put at the same time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
@@ -49,10 +54,21 @@ class Hangup(NamedTuple):
     note: str
 
 
+class Fence(NamedTuple):
+    """Let the other hosts know that all tasks here wait in the barrier of this number, or never will."""
+
+    number: int
+    puts: dict[str, str]
+    """Values by key that they have put since their barrier before."""
+    left: int | None = None
+    """First task here that has left the program; None while none has."""
+
+
 class Failed(NamedTuple):
     """The program cannot go on, because of this task."""
 
-    rank: int
+    rank: int | None
+    """None if it is the task of another host that the note begins with."""
     note: str
     left: bool = False
     """True if the client left without MPI_Finalize, False if it aborted."""
@@ -60,7 +76,7 @@ class Failed(NamedTuple):
     """Exit code that the client gave for the program; 0 if it gave none."""
 
 
-PmiEffect: TypeAlias = PmiReply | Hangup | Failed
+PmiEffect: TypeAlias = PmiReply | Hangup | Fence | Failed
 PmiFields: TypeAlias = dict[str, str]
 
 
@@ -92,18 +108,36 @@ class _Client:
 
 
 class PmiServer:
-    """Answers the tasks of one job. Bytes and ends come in, effects go out."""
+    """Answers the tasks of one job on one host. Bytes and ends come in, effects go out."""
 
-    def __init__(self, name: str, ntasks: Sequence[int]) -> None:
-        """`ntasks` are the tasks of each node, which are ranked in that order."""
+    def __init__(self, name: str, ntasks: Sequence[int], own: Idset | None = None) -> None:
+        """`ntasks` are the tasks of each node, which are ranked in that order; `own` are those of this host, all if it
+        is None.
+        """
         self.name = name
         self.size = sum(ntasks)
-        self._clients = [_Client() for _ in range(self.size)]
+        self._clients = {rank: _Client() for rank in (range(self.size) if own is None else own)}
         self._space = {MAPPING: process_mapping(ntasks)}
+        """Values that all tasks of the job can read."""
         self._space_bytes = 0
+        self._puts: dict[str, str] = {}
+        """Values put here since the last barrier."""
+        self._new_keys = self._new_bytes = 0
+        """Growth of the space by them."""
+        self._keys_left = self._bytes_left = 0
         self._waiting = 0
+        self._number = 0
+        """Number of the barrier that is next."""
         self._gone: int | None = None
+        self._gone_elsewhere: tuple[int, str] | None = None
+        """Number of the first barrier that lacks a task of another host, and who that is, in words."""
         self._failed = False
+        self._merge({})
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether tasks of the job are on other hosts."""
+        return len(self._clients) < self.size
 
     def receive(self, rank: int, data: bytes) -> list[PmiEffect]:
         """Process bytes that a task has sent, in pieces of any size."""
@@ -124,19 +158,38 @@ class PmiServer:
 
     def excuse(self, rank: int) -> None:
         """Allow a task, if it is one of these, to leave the MPI program without MPI_Finalize."""
-        if rank < self.size:
+        if rank in self._clients:
             self._clients[rank].finalized = True
 
     def ended(self, rank: int) -> list[PmiEffect]:
-        """A task's end of the connection is gone: it has ended, or wants no more of it."""
+        """Record that a task's end of the connection is gone: it has ended, or wants no more of it."""
         client = self._clients[rank]
         if client.gone:
             return []
         client.gone = True
         if client.initialized and not client.finalized:
             return self._fail(rank, "left the MPI program without MPI_Finalize", left=True)
+        effects: list[PmiEffect] = []
         if self._gone is None:
             self._gone = rank
+            if self.is_shared and not self._gone_elsewhere:
+                effects.append(Fence(self._number, {}, rank))
+        return effects + self._check_barrier()
+
+    def fence_done(self, number: int, puts: Mapping[str, str]) -> list[PmiEffect]:
+        """Let all tasks out of the barrier of this number, given what those of all hosts have put; a number that is not
+        waited for is passed over.
+        """
+        if number != self._number or self._waiting < len(self._clients):
+            return []
+        self._merge(puts)
+        return self._leave_barrier()
+
+    def left_elsewhere(self, number: int, who: str) -> list[PmiEffect]:
+        """Take the news that a task of another host, in words, has left the program before the barrier of this number.
+        """
+        if self._gone_elsewhere is None or number < self._gone_elsewhere[0]:
+            self._gone_elsewhere = number, who
         return self._check_barrier()
 
     def _hang_up(self, client: _Client, rank: int) -> Hangup:
@@ -195,18 +248,39 @@ class PmiServer:
             raise PmiFault(f"value_of_{len(value)}_bytes_exceeds_{VALUE_MAX - 1}")
         if key.startswith("PMI_"):
             raise PmiFault("key_is_reserved")
-        old = self._space.get(key)
-        if old is None and len(self._space) >= KEYS_MAX:
-            raise PmiFault(f"more_than_{KEYS_MAX}_keys")
-        more = len(value) - len(old) if old is not None else len(key) + len(value)
-        if self._space_bytes + more > SPACE_BYTES_MAX:
-            raise PmiFault(f"more_than_{SPACE_BYTES_MAX}_bytes_in_all")
-        self._space_bytes += more
-        self._space[key] = value
+        if client.waits:
+            raise PmiFault("in_the_barrier")
+        old = self._puts.get(key)
+        new_keys = self._new_keys + (old is None and key not in self._space)
+        new_bytes = self._new_bytes + self._growth(key, value) - (0 if old is None else self._growth(key, old))
+        if new_keys > self._keys_left:
+            raise PmiFault(f"more_than_{len(self._space) + self._keys_left}_keys")
+        if new_bytes > self._bytes_left:
+            raise PmiFault(f"more_than_{self._space_bytes + self._bytes_left}_bytes_in_all")
+        self._new_keys, self._new_bytes = new_keys, new_bytes
+        self._puts[key] = value
         return [_answer(rank, "put_result", rc=0)]
 
+    def _growth(self, key: str, value: str) -> int:
+        """Return the bytes by which this value makes the space grow with the next barrier."""
+        old = self._space.get(key)
+        return len(key) + len(value) if old is None else max(0, len(value) - len(old))
+
+    def _merge(self, puts: Mapping[str, str]) -> None:
+        """Add what all hosts have put to the space, and allot what is left of it by tasks."""
+        for key, value in puts.items():
+            old = self._space.get(key)
+            self._space_bytes += len(key) + len(value) if old is None else len(value) - len(old)
+            self._space[key] = value
+        self._puts = {}
+        self._new_keys = self._new_bytes = 0
+        self._keys_left = (KEYS_MAX - len(self._space)) * len(self._clients) // self.size
+        self._bytes_left = (SPACE_BYTES_MAX - self._space_bytes) * len(self._clients) // self.size
+        self._number += 1
+
     def _get(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
-        value = self._space.get(self._key(fields))
+        key = self._key(fields)
+        value = self._puts.get(key, self._space.get(key))
         if value is None:
             raise PmiFault("key_not_found")
         return [_answer(rank, "get_result", rc=0, value=value)]
@@ -226,20 +300,33 @@ class PmiServer:
             raise PmiFault("already_in_the_barrier")
         client.waits = True
         self._waiting += 1
-        if self._waiting < self.size:
+        if self._waiting < len(self._clients) or self._lacks_another():
             return self._check_barrier()
+        if self.is_shared:
+            return [Fence(self._number, self._puts)]
+        self._merge(self._puts)
+        return self._leave_barrier()
+
+    def _leave_barrier(self) -> list[PmiEffect]:
         self._waiting = 0
-        for each in self._clients:
+        for each in self._clients.values():
             each.waits = False
-        return [_answer(each, "barrier_out", rc=0) for each in range(self.size)]
+        return [_answer(each, "barrier_out", rc=0) for each in self._clients]
+
+    def _lacks_another(self) -> bool:
+        """Return whether a task of another host will never enter the barrier that is next."""
+        return self._gone_elsewhere is not None and self._gone_elsewhere[0] <= self._number
 
     def _check_barrier(self) -> list[PmiEffect]:
         """Fail if a task is in a barrier that another task will never enter."""
-        if not self._waiting or self._gone is None:
+        if not self._waiting or (self._gone is None and not self._lacks_another()):
             return []
-        waiting = Idset.of(rank for rank, client in enumerate(self._clients) if client.waits)
+        waiting = Idset.of([rank for rank, client in self._clients.items() if client.waits])
         who = f"task {waiting} waits" if len(waiting) == 1 else f"tasks {waiting} wait"
-        return self._fail(self._gone, f"has left the MPI program, and {who} for it in a barrier", left=True)
+        note = f"has left the MPI program, and {who} for it in a barrier"
+        if self._gone is None and self._gone_elsewhere is not None:
+            note = f"{self._gone_elsewhere[1]} {note}"
+        return self._fail(self._gone, note, left=True)
 
     def _finalize(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
         client.finalized = True
@@ -256,7 +343,7 @@ class PmiServer:
     def _refuse(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
         raise PmiFault("not_supported")
 
-    def _fail(self, rank: int, note: str, *, left: bool = False, exit_code: int = 0) -> list[PmiEffect]:
+    def _fail(self, rank: int | None, note: str, *, left: bool = False, exit_code: int = 0) -> list[PmiEffect]:
         """Once: what follows is a consequence."""
         if self._failed:
             return []
@@ -298,7 +385,7 @@ _TAILS: Final = ("value", "error_msg")
 
 
 def _parse(line: bytes) -> PmiFields:
-    """The fields of a request. Raises PmiFault."""
+    """Return the fields of a request. Raises PmiFault."""
     if _VALUE.fullmatch(line) is None:
         raise PmiFault("not_printable_ASCII")
     rest = line.decode("ascii").lstrip()

@@ -65,7 +65,7 @@ S = TypeVar("S", bound=Enum)
 
 
 def step(table: Mapping[S, Mapping[str, S]], state: S, event: str) -> S:
-    """The state after `event`. Raises InvalidTransition naming the events that the state takes."""
+    """Return the state after `event`. Raises InvalidTransition naming the events that the state takes."""
     try:
         return table[state][event]
     except KeyError:
@@ -74,7 +74,9 @@ def step(table: Mapping[S, Mapping[str, S]], state: S, event: str) -> S:
 
 
 def diagram(table: Mapping[S, Mapping[str, S]], start: S) -> str:
-    """The table as a Mermaid state diagram; events with the same way share an arrow, states without any get an end."""
+    """Return the table as a Mermaid state diagram; events with the same way share an arrow, states without any get an
+    end.
+    """
     lines = ["stateDiagram-v2", f"    [*] --> {start.name}"]
     for state, row in table.items():
         ways: dict[S, list[str]] = {}
@@ -119,7 +121,7 @@ PLAIN = {
 
 
 def after_change(typed: bool, state: AcquireState, change: GroupChange) -> AcquireState:
-    """The state behind a change. Raises InvalidTransition if one of its parts may not come."""
+    """Return the state behind a change. Raises InvalidTransition if one of its parts may not come."""
     table = TYPED if typed else PLAIN
     after = state
     for event in _events(change):
@@ -137,7 +139,7 @@ def _events(change: GroupChange) -> list[str]:
 
 
 def to_messages(change: GroupChange, typed: bool, to_json: Callable[[ResourceSet], dict[str, Any]]) -> list[Payload]:
-    """The responses that carry a change, in order."""
+    """Return the responses that carry a change, in order."""
     joined = change.joined
     online, offline = change.online - joined, change.offline - joined
     made: list[Payload] = []
@@ -166,7 +168,7 @@ def to_messages(change: GroupChange, typed: bool, to_json: Callable[[ResourceSet
 
 
 def from_typed(message: AcquireResponse) -> GroupChange:
-    """The change in a typed response. Raises InvalidValue."""
+    """Return the change in a typed response. Raises InvalidValue."""
     match message:
         case Grow(resources, online, offline, incomplete):
             grown, shares = ResourceSet.parse(resources), (Idset.parse(online), Idset.parse(offline))
@@ -181,13 +183,15 @@ def from_typed(message: AcquireResponse) -> GroupChange:
 
 
 def from_first(message: AcquireFirst) -> GroupChange:
-    """The change in the first plain response. Raises InvalidValue."""
+    """Return the change in the first plain response. Raises InvalidValue."""
     grown, online = ResourceSet.parse(message.resources), Idset.parse(message.up)
     return GroupChange(grown, online=online, offline=grown.ranks - online)
 
 
 def from_plain(message: AcquireChange) -> GroupChange:
-    """The change in a later plain response; shrink takes precedence over up and down (RFC 28). Raises InvalidValue."""
+    """Return the change in a later plain response; shrink takes precedence over up and down (RFC 28). Raises
+    InvalidValue.
+    """
     online, offline, shrink = (Idset.parse(text or "") for text in (message.up, message.down, message.shrink))
     update = _updated(message)
     return GroupChange(
@@ -234,12 +238,12 @@ class AcquireClient:
         self._decode = decode
 
     def request(self) -> AcquireRequest | None:
-        """The payload of the `resource.acquire` request; None: send none. To be sent with the streaming flag."""
+        """Return the payload of the `resource.acquire` request; None: send none. To be sent with the streaming flag."""
         self._step("request")
         return AcquireRequest(self.group, [ACCEPT_UPDATE]) if self.group is not None else None
 
     def receive(self, payload: bytes | None) -> GroupChange:
-        """The change in a response. Raises RemoteProtocolError."""
+        """Return the change in a response. Raises RemoteProtocolError."""
         try:
             change = self._read(payload)
             self.accept(change)
@@ -257,7 +261,7 @@ class AcquireClient:
             self.leaving |= change.shrink
 
     def release(self, targets: Idset) -> ReleaseRequest:
-        """The request that gives shrunk targets back, now that they are free (typed only)."""
+        """Return the request that gives shrunk targets back, now that they are free (typed only)."""
         if self.group is None:
             raise LocalProtocolError("release: the plain dialect has none")
         if not targets or not targets <= self.leaving:
@@ -266,7 +270,7 @@ class AcquireClient:
         return ReleaseRequest(self.group, str(targets))
 
     def close(self) -> None:
-        """The stream has ended, by an error response or because we leave."""
+        """Record that the stream has ended, by an error response or because we leave."""
         self._step("close")
 
     def _step(self, event: str) -> None:
@@ -302,7 +306,7 @@ PENDING_CHANGES_MAX = 1024
 
 
 def read_acquire(message: Message, decode: Callable[[bytes | None, Any], Any] = framing.unpack) -> AcquireRequest:
-    """The request in a `resource.acquire` message; no payload or `{}` is the plain dialect.
+    """Return the request in a `resource.acquire` message; no payload or `{}` is the plain dialect.
 
     Raises RemoteProtocolError for a wrong shape, a payload without `group`, or a missing streaming flag (RFC 6).
     """
@@ -342,7 +346,8 @@ class AcquireServer:
         return bool(self._made or self._updates or self._grow is not None or self._reported != self._online)
 
     def add(self, change: GroupChange) -> None:
-        """The group changed; the first change is all that it has. Updates are dropped if the peer accepts none.
+        """Record that the group changed; the first change is all that it has. Updates are dropped if the peer accepts
+        none.
 
         Raises LimitExceeded.
         """
@@ -383,7 +388,7 @@ class AcquireServer:
         return made
 
     def close(self) -> None:
-        """The stream is over: nothing more will be sent. May come in every state."""
+        """Record that the stream is over: nothing more will be sent. May come in every state."""
         self.state = step(TYPED if self.typed else PLAIN, self.state, "close")
         self._made, self._updates, self._grow = [], [], None
         self.targets = self._online = self._reported = EMPTY
@@ -466,7 +471,7 @@ class Calls:
         *,
         nodeid: int = NODEID_ANY,
     ) -> Message:
-        """The request of a new call. Raises LimitExceeded at `in_flight_max` calls."""
+        """Return the request of a new call. Raises LimitExceeded at `in_flight_max` calls."""
         if len(self._calls) >= self._in_flight_max:
             raise LimitExceeded(
                 f"{topic}: {len(self._calls)} calls wait for responses, limit {self._in_flight_max}: "
@@ -493,7 +498,8 @@ class Calls:
         return Answer(call.token, message.payload, None, done)
 
     def cancel(self, matchtag: int, topic: str) -> Message:
-        """The request that ends the stream `matchtag` of `topic`; its last response (ENODATA) is still to come."""
+        """Return the request that ends the stream `matchtag` of `topic`; its last response (ENODATA) is still to come.
+        """
         call = self._calls.get(matchtag)
         if call is not None:
             call.cancelled = True
@@ -515,7 +521,7 @@ class Calls:
         return [Answer(call.token, None, over if call.cancelled else error, True) for call in ended.values()]
 
     def again(self) -> list[Message]:
-        """The requests of all open streams, for a new connection: their responses go to the same tokens."""
+        """Return the requests of all open streams, for a new connection: their responses go to the same tokens."""
         return [
             make_request(call.topic, call.payload, matchtag=tag, flags=STREAMING)
             for tag, call in self._calls.items()
@@ -523,7 +529,7 @@ class Calls:
         ]
 
     def abandon(self) -> list[Any]:
-        """The tokens of all calls that wait: the connection is lost, and no response will come."""
+        """Return the tokens of all calls that wait: the connection is lost, and no response will come."""
         calls, self._calls = self._calls, {}
         return [call.token for call in calls.values()]
 
@@ -537,7 +543,7 @@ class Calls:
 
 
 def tell(topic: str, payload: bytes | None, *, nodeid: int = NODEID_ANY) -> Message:
-    """A request that wants no response."""
+    """Return a request that wants no response."""
     return make_request(topic, payload, flags=NORESPONSE, nodeid=nodeid)
 
 

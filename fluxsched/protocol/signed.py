@@ -27,7 +27,8 @@ class Unwrapped(NamedTuple):
 
 
 def unwrap(text: str) -> Unwrapped:
-    """The jobspec in `HEADER.PAYLOAD.none` or in plain JSON. Raises InvalidValue naming the part that is wrong."""
+    """Return the jobspec in `HEADER.PAYLOAD.none` or in plain JSON. Raises InvalidValue naming the part that is wrong.
+    """
     if text.lstrip()[:1] == "{":
         return Unwrapped(text.encode(), None)
     parts = text.split(".")
@@ -43,7 +44,7 @@ def unwrap(text: str) -> Unwrapped:
 
 
 def wrap(jobspec: bytes, userid: int) -> str:
-    """A J of mechanism `none`."""
+    """Return a J of mechanism `none`."""
     fields = ("version", f"i{VERSION}", "userid", f"i{userid}", "mechanism", f"s{MECHANISM}")
     header = "".join(f"{field}\0" for field in fields).encode()
     return ".".join((base64.b64encode(header).decode(), base64.b64encode(jobspec).decode(), MECHANISM))

@@ -4,7 +4,8 @@ Law: a service answers no topic that is not here, and nothing is here that no pa
 `LOCAL_TOPICS` has those that exist only at the local socket, as far as an instance can answer Flux's own; it takes
 precedence over `TOPICS` at that socket, and has the same right for a topic of both. Any other topic is the owner's
 alone. A topic that starts a program, or reaches one that runs, is the owner's: tasks run as the instance's user. So is
-the memo of a job, which tells the owner's commands where a nested instance is.
+the memo of a job, which tells the owner's commands where a nested instance is. Keepers may call the topics of their own
+service, which nobody else may but the owner, and no others.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from fluxsched.core.role import Role
-from fluxsched.protocol.messages import flux, instance, jobs, resource, sched
+from fluxsched.protocol.messages import flux, instance, jobs, keeper, resource, sched
 from fluxsched.protocol.messages.common import (
     AttrRequest,
     AttrResponse,
@@ -51,12 +52,14 @@ class Scope(Enum):
 
 
 class Right(NamedTuple):
-    """Right to call a topic: the least role, and the jobs for which a guest may."""
+    """Right to call a topic: the least role of people, and the jobs for which a guest may."""
 
     least: Role
     scope: Scope | None = None
     counts_jobs: bool = False
     """True if the answer is about all jobs: where jobs are private it is the admins'."""
+    is_keepers: bool = False
+    """True if keepers may call it, too."""
 
 
 GUESTS: Final = Right(Role.GUEST)
@@ -66,6 +69,7 @@ GUESTS_OWN: Final = Right(Role.GUEST, Scope.OWN)
 COUNTS: Final = Right(Role.GUEST, counts_jobs=True)
 ADMINS: Final = Right(Role.ADMIN)
 OWNER: Final = Right(Role.OWNER)
+KEEPERS: Final = Right(Role.OWNER, is_keepers=True)
 
 
 class AnswerKind(Enum):
@@ -201,6 +205,8 @@ _JOB_MANAGER = _service(
     output=(jobs.OutputRequest, jobs.OutputResponse, "output of a job's tasks", GUESTS_OWN, STREAM),
     output_cancel=(CancelRequest, None, "end an output stream", GUESTS),
     input=(jobs.InputRequest, Empty, "send input to a job's tasks", OWNER),
+    exec=(jobs.ExecRequest, jobs.ExecResponse, "run a command beside a job's tasks", OWNER, STREAM),
+    exec_cancel=(CancelRequest, None, "end a command", OWNER),
     why=(jobs.WhyRequest, jobs.WhyResponse, "why a job is not running", GUESTS_SEEN),
     reasons=(ReasonsRequest, ReasonsResponse, "why many jobs wait", GUESTS_SEEN),
     running=(RunningRequest, RunningResponse, "jobs that hold resources, the largest first", GUESTS),
@@ -301,6 +307,18 @@ _ADMIN = (
             STORED,
         ),
     )
+    | _service(
+        "keeper",
+        connect=(
+            keeper.KeeperConnectRequest,
+            keeper.KeeperMessages,
+            "the keeper of another host connects; messages to it follow",
+            KEEPERS,
+            STREAM,
+        ),
+        connect_cancel=(CancelRequest, None, "end the connection of a keeper", KEEPERS),
+        report=(keeper.KeeperMessages, None, "messages of a keeper", KEEPERS),
+    )
     | _service("attr", get=(AttrRequest, AttrResponse, "one attribute", GUESTS))
     | _service(
         "config",
@@ -323,13 +341,19 @@ _OWN = _RESOURCE | _JOB_MANAGER | _SCHED | _ADMIN
 
 SERVICES = frozenset(name.partition(".")[0] for name in _OWN)
 
-_STATS = {"resource.stats-get": GUESTS, "job-manager.stats-get": COUNTS}
-"""Rights to the figures of services, where they are not the admins'."""
+_COMMON_RIGHTS = {
+    "resource.stats-get": GUESTS,
+    "job-manager.stats-get": COUNTS,
+    "keeper.ping": KEEPERS,
+    "keeper.stats-get": KEEPERS,
+    "keeper.disconnect": KEEPERS,
+}
+"""Rights to the common topics of services, where they are not those of COMMON."""
 
 TOPICS: Mapping[str, Topic] = MappingProxyType(
     _OWN
     | {
-        (own := name.replace("NAME", service, 1)): replace(topic, right=_STATS.get(own, topic.right))
+        (own := name.replace("NAME", service, 1)): replace(topic, right=_COMMON_RIGHTS.get(own, topic.right))
         for service in sorted(SERVICES)
         for name, topic in COMMON.items()
     }
@@ -391,11 +415,16 @@ RIGHTS: Mapping[str, Right] = MappingProxyType(
 
 
 def least_of(topic: str, *, private_jobs: bool) -> tuple[Role, Scope | None]:
-    """Return the least role for `topic`, and the scope of a guest."""
+    """Return the least role of people for `topic`, and the scope of a guest."""
     right = RIGHTS.get(topic, OWNER)
     if private_jobs and right.counts_jobs:
         return Role.ADMIN, None
     return right.least, right.scope
+
+
+def is_of_keepers(topic: str) -> bool:
+    """Return whether keepers may call `topic`."""
+    return RIGHTS.get(topic, OWNER).is_keepers
 
 
 def answered(answer: AnswerKind) -> frozenset[str]:

@@ -34,6 +34,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.resource.drain import Drain, Drains, Monitor, TargetUse
+from fluxsched.resource.effects import Outbox, Saved, ToAcquirer
 from fluxsched.resource.inventory import (
     DEFAULT,
     EXCLUDE,
@@ -46,7 +47,6 @@ from fluxsched.resource.inventory import (
     key_host,
     split,
 )
-from fluxsched.resource.journal import Outbox, Saved, ToAcquirer
 
 
 class Session:
@@ -65,7 +65,7 @@ class Session:
         """Return the targets that the acquirer must be presumed to use."""
         return self.targets | self.unreleased
 
-    def leave(self, targets: Idset) -> None:
+    def begin_leaving(self, targets: Idset) -> None:
         """Targets start to leave the group; those that were never reported to it are ignored."""
         leaving = targets & self.targets
         self.targets -= leaving
@@ -93,7 +93,7 @@ class Sessions:
         self._of: dict[str, Session] = {}
 
     def get(self, group: str) -> Session | None:
-        """The acquisition of a group."""
+        """Return the acquisition of a group."""
         return self._of.get(group)
 
     @property
@@ -108,12 +108,12 @@ class Sessions:
         return iter(self._of.values())
 
     def of(self, acquirer: Hashable, group: str | None) -> list[Session]:
-        """The acquisitions of a peer, or its one of `group`."""
+        """Return the acquisitions of a peer, or its one of `group`."""
         mine = [session for session in self if session.acquirer == acquirer]
         return [session for session in mine if group in (None, session.group)]
 
     def open(self, acquirer: Hashable, group: str | None, typed: bool, usable: Idset) -> None:
-        """A new acquisition, and its first response.
+        """Begin an acquisition, and send its first response.
 
         Raises, checked in this order: RemoteProtocolError for a dialect without its group, Refused with EPERM for
         `exclude`, ENOENT for a group that does not exist, EBUSY for one that is acquired already.
@@ -135,11 +135,11 @@ class Sessions:
         self._out.put(ToAcquirer(acquirer, change, name))
 
     def close(self, session: Session) -> None:
-        """The acquisition is over and its group may be acquired again."""
+        """Record that the acquisition is over and its group may be acquired again."""
         del self._of[session.group]
 
     def release(self, acquirer: Hashable, group: str, targets: Idset) -> None:
-        """A typed acquirer does not count these targets any more.
+        """Record that a typed acquirer does not count these targets any more.
 
         Raises RemoteProtocolError (EPROTO) naming the targets when it may not release them; nothing changes then.
         """
@@ -153,11 +153,11 @@ class Sessions:
             raise RemoteProtocolError(f"{what}: {fault}; release only what a shrink named, once")
         session.unreleased -= targets
 
-    def leave(self, group: str, targets: Idset) -> None:
+    def begin_leaving(self, group: str, targets: Idset) -> None:
         """Targets start to leave the group."""
         session = self._of.get(group)
         if session is not None:
-            session.leave(targets)
+            session.begin_leaving(targets)
 
     def report(self, usable: Idset) -> None:
         """Tell every acquirer what changed in its group since the last report."""
@@ -232,8 +232,8 @@ class Moves:
     def begin(self, targets: Idset) -> None:
         """Targets start leaving their groups: the acquirers of these are sent a shrink."""
         for name, part in split(self._groups.members, targets):
-            self._groups.leave(name, part)
-            self._sessions.leave(name, part)
+            self._groups.begin_leaving(name, part)
+            self._sessions.begin_leaving(name, part)
 
     def settle(self, candidates: Idset, now_s: float) -> None:
         """Let those of them move on that nothing holds back any more."""
@@ -255,7 +255,7 @@ class Moves:
         self._groups.join(targets, self._target_use.held)
 
     def finish(self, touched: Idset) -> None:
-        """The end of every call: changes are reported to the acquirers, and moves are stored as they are now."""
+        """End a call: report changes to the acquirers, and store moves as they are now."""
         self._sessions.report(self.usable)
         moving = self._groups.moving
         for rank in touched & (moving | Idset.of(self._rows)):
@@ -433,7 +433,7 @@ class Restorer:
             self._out.save("leaving", self._targets.key(rank), None)
 
     def _substitute_drains(self) -> None:
-        """The drain of a target that its host no longer has becomes that of the host's first target (RFC 44, drain)."""
+        """Give the drain of a target that its host no longer has to the host's first target (RFC 44, drain)."""
         for key, tables in list(self._waiting.items()):
             rank = self._targets.rank(key_host(key))
             if rank is None or "drain" not in tables:
@@ -486,9 +486,9 @@ class Presence:
             self._moves.settle(targets, now_s)
 
     def join(self, joining: ResourceSet, configured: Mapping[str, Idset], now_s: float) -> None:
-        """New and returned targets, none of which is present; `configured` places the new ones."""
+        """Add new and returned targets, none of which is present; `configured` places the new ones."""
         fresh = joining.ranks - self._targets.resources.ranks
-        self._targets.take(joining)
+        self._targets.add(joining)
         self._arrive(joining.ranks, fresh, configured, now_s)
 
     def reload(self, plan: ReloadPlan, now_s: float) -> None:
@@ -527,7 +527,8 @@ class Presence:
 def with_mirror(
     targets: Targets, configured: Mapping[str, Idset], group: str, theirs: ResourceSet
 ) -> tuple[Inventory, dict[str, Idset]] | None:
-    """The inventory and its groups with `theirs`, in whatever ranks, as the whole of `group`; None if they are."""
+    """Return the inventory and its groups with `theirs`, in whatever ranks, as the whole of `group`; None if they are.
+    """
     admitted = targets.admit(theirs).resources
     mine = configured.get(group, EMPTY) & targets.present
     whole = targets.resources
@@ -553,8 +554,8 @@ def _describes(known: ResourceSet, admitted: ResourceSet) -> bool:
 def with_mirrors(
     inventory: Inventory, groups: Mapping[str, Idset], mirrors: Iterable[tuple[str, ResourceSet]]
 ) -> tuple[Inventory, dict[str, Idset]]:
-    """The inventory of a start or a reload with all mirrored targets behind it; those that have ranks keep them if no
-    other target has them.
+    """Return the inventory of a start or a reload with all mirrored targets behind it; those that have ranks keep them
+    if no other target has them.
     """
     whole, found = inventory.resources, dict(groups)
     for group, theirs in mirrors:
@@ -563,7 +564,7 @@ def with_mirrors(
 
 
 def check_owners(targets: Targets, groups: Groups, moving: Idset, group: str) -> None:
-    """Raises InvalidValue if targets of a cluster are to be moved to a group, or others to that of a cluster."""
+    """Raise InvalidValue if targets of a cluster are to be moved to a group, or others to that of a cluster."""
     for name in sorted(groups.mirrors):
         mine = moving & groups.configured.get(name, EMPTY)
         if name == group and moving - mine:

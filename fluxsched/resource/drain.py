@@ -19,8 +19,8 @@ from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidValue, LimitExceeded, LocalProtocolError, Refused
+from fluxsched.resource.effects import Outbox
 from fluxsched.resource.inventory import Targets, are
-from fluxsched.resource.journal import Outbox
 
 OVERWRITE = {"none": 0, "update": 0, "overwrite": 1, "force-overwrite": 2}
 """Each mode of a drain request and the `overwrite` that RFC 44 records for it."""
@@ -135,7 +135,7 @@ class Drains:
         return Idset.of([rank for rank in targets & self.drained if self._of[rank].for_move])
 
     def report(self, targets: Idset, held: Idset) -> dict[Idset, DrainStatus]:
-        """The drained among `targets`, equal lines merged, by lowest rank; `held` by a job means draining."""
+        """Return the drained among `targets`, equal lines merged, by lowest rank; `held` by a job means draining."""
         merged: dict[DrainStatus, list[int]] = {}
         for rank in targets & self.drained:
             drain, state = self._of[rank], "draining" if rank in held else "drained"
@@ -273,7 +273,7 @@ class TargetUse:
         return self._held
 
     def add(self, jobid: int, targets: Idset) -> None:
-        """The job holds these targets too; those that it holds already are not counted twice."""
+        """Record that the job holds these targets too; those that it holds already are not counted twice."""
         before = self._jobs.get(jobid)
         holders = self._holders
         for rank in targets if before is None else targets - before:
@@ -283,7 +283,7 @@ class TargetUse:
             self._jobs[jobid] = targets if before is None else before | targets
 
     def drop(self, jobid: int, targets: Idset) -> list[int]:
-        """The job has released these targets; returns those that no job holds any more.
+        """Record that the job has released these targets; return those that no job holds any more.
 
         Raises LocalProtocolError if the job does not hold one of them: our record is wrong, and targets would move
         under a running job.
@@ -311,7 +311,7 @@ class TargetUse:
         return [jobid for jobid, held in self._jobs.items() if not held.isdisjoint(targets)]
 
     def raise_once(self, targets: Idset) -> tuple[int, ...]:
-        """The jobs that hold a part of `targets` and were not returned before."""
+        """Return the jobs that hold a part of `targets` and were not returned before."""
         jobids = [job for job in self.jobs_on(targets) if job not in self._raised]
         self._raised.update(jobids)
         return tuple(jobids)

@@ -22,7 +22,7 @@ from fluxsched.core.group_change import Properties
 from fluxsched.core.idset import EMPTY, ID_MAX, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.resource.journal import Outbox
+from fluxsched.resource.effects import Outbox
 
 METHODS: Final = ("configuration", "dynamic-discovery", "job-info", "reload", "kvs")
 """Origins of R, in RFC 44's words (resource-define)."""
@@ -50,7 +50,7 @@ class Admission(NamedTuple):
     renumbered: Mapping[int, int]
 
     def ours(self, targets: Idset) -> Idset:
-        """A set of the outside's ranks as ours."""
+        """Return a set of the outside's ranks as ours."""
         if not self.renumbered:
             return targets
         return Idset.of([self.renumbered.get(rank, rank) for rank in targets])
@@ -79,11 +79,11 @@ class Targets:
         return self._key_of[rank]
 
     def rank(self, key: str) -> int | None:
-        """The rank of the target with this key, lost or not; None if it has never been seen."""
+        """Return the rank of the target with this key, lost or not; None if it has never been seen."""
         return self._rank_of.get(key)
 
     def nodelist(self, targets: Idset) -> str:
-        """The hosts of these targets as RFC 29 text."""
+        """Return the hosts of these targets as RFC 29 text."""
         return str(self.resources.hosts(targets & self.resources.ranks))
 
     def describe(self, targets: Idset) -> str:
@@ -103,7 +103,7 @@ class Targets:
         return [*faults, f"{self.describe(lost)} {are(lost)} lost"] if lost else faults
 
     def admit(self, resources: ResourceSet) -> Admission:
-        """The R of an agent or of a reload in our ranks: known targets keep theirs, new ones get free ones.
+        """Return the R of an agent or of a reload in our ranks: known targets keep theirs, new ones get free ones.
 
         Changes nothing. Raises LimitExceeded when there are no ranks left.
         """
@@ -136,8 +136,8 @@ class Targets:
         kept = self.resources.without(admitted.ranks)
         return admitted | kept if kept else admitted
 
-    def take(self, admitted: ResourceSet) -> None:
-        """Take over an admitted R of targets that join; times stay as they are."""
+    def add(self, admitted: ResourceSet) -> None:
+        """Add an admitted R of targets that join; times stay as they are."""
         before = self.resources
         merged = self.merged(admitted).with_shared(before.shared)
         self.replace(merged.with_expiration(before.starttime_s, before.expiration_s))
@@ -166,7 +166,7 @@ def describe(resources: ResourceSet, targets: Idset) -> str:
 
 
 def key_host(key: str) -> str:
-    """The host of a target's key."""
+    """Return the host of a target's key."""
     return key.partition(",")[0]
 
 
@@ -269,7 +269,7 @@ class Groups:
             raise LimitExceeded(f"with group {named} there are more than the limit of {GROUPS_MAX}: use existing ones")
 
     def make(self, name: str) -> None:
-        """An empty group; a group once made stays."""
+        """Make an empty group; a group once made stays."""
         for table in (self.configured, self.goals, self.members, self.leaving):
             table.setdefault(name, EMPTY)
 
@@ -282,7 +282,7 @@ class Groups:
         return self.members[name]
 
     def group_of(self, rank: int) -> str | None:
-        """The group that owns a target, also while it is leaving; None for one that is lost and gone."""
+        """Return the group that owns a target, also while it is leaving; None for one that is lost and gone."""
         for table in (self.members, self.leaving):
             for name, ranks in table.items():
                 if rank in ranks:
@@ -290,7 +290,7 @@ class Groups:
         return None
 
     def goal_of(self, rank: int) -> str:
-        """The group where a target belongs."""
+        """Return the group where a target belongs."""
         return next(name for name, ranks in self.goals.items() if rank in ranks)
 
     def owned(self, name: str) -> Idset:
@@ -303,7 +303,7 @@ class Groups:
             self.goals[name] -= targets
         self.goals[goal] |= targets
 
-    def leave(self, name: str, targets: Idset) -> None:
+    def begin_leaving(self, name: str, targets: Idset) -> None:
         """Members of a group start leaving it."""
         self.members[name] -= targets
         self.leaving[name] |= targets
@@ -316,7 +316,7 @@ class Groups:
             self.members[goal] |= targets
 
     def join(self, targets: Idset, held: Idset) -> dict[str, Idset]:
-        """New or returned targets that no group owns are settled where they belong; returns those, by group.
+        """Settle new or returned targets that no group owns where they belong; return those, by group.
 
         What a job of before a restart still holds is on its way home instead, and arrives when it is free.
         """
@@ -374,7 +374,7 @@ class Groups:
 
 
 def split(table: Mapping[str, Idset], targets: Idset) -> Iterator[tuple[str, Idset]]:
-    """The parts of `targets` that the sets of a table have, empty ones left out."""
+    """Yield the parts of `targets` that the sets of a table have, empty ones left out."""
     for name, ranks in list(table.items()):
         if part := ranks & targets:
             yield name, part
@@ -389,7 +389,7 @@ def check_group_name(name: str) -> None:
 
 
 def check_configured(resources: ResourceSet, configured: Mapping[str, Idset]) -> dict[str, Idset]:
-    """A configuration for these resources with `default` and `exclude` filled in.
+    """Return a configuration for these resources with `default` and `exclude` filled in.
 
     Raises InvalidValue naming all unknown targets, or all targets that two groups have in common, and both groups.
     """

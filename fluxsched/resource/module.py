@@ -30,6 +30,7 @@ from fluxsched.resource.changes import (
     with_mirror,
 )
 from fluxsched.resource.drain import Drains, Monitor, TargetUse
+from fluxsched.resource.effects import HISTORY_EVENTS_MAX, AcquisitionEnded, Outbox, RaiseJobs, ResourceEffect, Saved
 from fluxsched.resource.inventory import (
     DEFAULT,
     EXCLUDE,
@@ -41,7 +42,6 @@ from fluxsched.resource.inventory import (
     check_configured,
     split,
 )
-from fluxsched.resource.journal import HISTORY_EVENTS_MAX, AcquisitionEnded, Outbox, RaiseJobs, ResourceEffect, Saved
 
 
 def status(
@@ -165,13 +165,15 @@ class ResourceModule:
         return self._done(EMPTY)
 
     def release(self, acquirer: Hashable, group: str, targets: Idset, now_s: float) -> list[ResourceEffect]:
-        """A typed acquirer gives leaving targets back. Raises RemoteProtocolError (EPROTO) naming those it may not."""
+        """Record that a typed acquirer gives leaving targets back. Raises RemoteProtocolError (EPROTO) naming those it
+        may not.
+        """
         self._sessions.release(acquirer, group, targets)
         self._moves.settle(targets, now_s)
         return self._done(targets)
 
     def disconnect(self, acquirer: Hashable, now_s: float, group: str | None = None) -> list[ResourceEffect]:
-        """A peer is lost, or cancels its acquire of `group`: its groups are free again, running jobs stay.
+        """Record that a peer is lost, or cancels its acquire of `group`: its groups are free again, running jobs stay.
 
         Jobs on what it had still to release are raised exceptions by the instance, since it cannot any more.
         """
@@ -198,7 +200,9 @@ class ResourceModule:
     def undrain(
         self, targets: Idset, reason: str | None, mode: str | None, user: str | None, now_s: float
     ) -> list[ResourceEffect]:
-        """New jobs again. A graceful move that drained a target goes on all the same; assign it back to call it off."""
+        """Return new jobs again. A graceful move that drained a target goes on all the same; assign it back to call it
+        off.
+        """
         self._drains.undrain(targets, reason, mode, user, now_s)
         return self._done(EMPTY)
 
@@ -237,7 +241,7 @@ class ResourceModule:
         return self._change_properties(properties, False, now_s)
 
     def set_expiration(self, expiration_s: float, now_s: float) -> list[ResourceEffect]:
-        """The resources end at another time (seconds since the epoch, 0 for never). Raises InvalidValue."""
+        """Return the resources end at another time (seconds since the epoch, 0 for never). Raises InvalidValue."""
         before = self.resources
         after = before.with_expiration(before.starttime_s, expiration_s)
         if after.expiration_s != before.expiration_s:
@@ -340,12 +344,13 @@ class ResourceModule:
     # ---- jobs
 
     def hold(self, jobid: int, targets: Idset) -> list[ResourceEffect]:
-        """A job holds these targets, from the moment its scheduler's success arrives."""
+        """Record that a job holds these targets, from the moment its scheduler's success arrives."""
         self._target_use.add(jobid, targets)
         return []
 
     def unhold(self, jobid: int, targets: Idset, now_s: float) -> list[ResourceEffect]:
-        """The stored `release` of a job names these targets. Raises LocalProtocolError if it does not hold them."""
+        """Return the stored `release` of a job names these targets. Raises LocalProtocolError if it does not hold them.
+        """
         idle = self._target_use.drop(jobid, targets)
         freed = EMPTY if self._groups.nothing_moves else self._groups.moving & Idset.of(idle)
         if not freed:
@@ -381,11 +386,11 @@ class ResourceModule:
         return self.targets.present - self._groups.members[EXCLUDE]
 
     def usable(self, group: str) -> Idset:
-        """The targets of a group that are online, lively and not drained. Raises Refused (ENOENT)."""
+        """Return the targets of a group that are online, lively and not drained. Raises Refused (ENOENT)."""
         return self._groups.targets_of(group) & self._moves.usable
 
     def targets_of_group(self, name: str) -> Idset:
-        """The targets of a group without those that leave it. Raises Refused (ENOENT)."""
+        """Return the targets of a group without those that leave it. Raises Refused (ENOENT)."""
         return self._groups.targets_of(name)
 
     def group_of(self, target: int) -> str | None:
@@ -421,7 +426,7 @@ class ResourceModule:
         return groups(self._groups, self._sessions)
 
     def status(self) -> dict[str, Any]:
-        """The values of a `resource.status` response: ResourceSet, idsets, drain lines by idset."""
+        """Return the values of a `resource.status` response: ResourceSet, idsets, drain lines by idset."""
         return status(self.targets, self._groups, self._monitor, self._drains, self._target_use)
 
     def states(self) -> dict[str, Idset]:
@@ -429,7 +434,9 @@ class ResourceModule:
         return states(self.targets, self._groups, self._monitor, self._drains, self._target_use)
 
     def sched_status(self, allocated: ResourceSet = EMPTY_R) -> dict[str, ResourceSet]:
-        """The values of `resource.sched-status`; what is allocated, down to the core, is the job manager's to say."""
+        """Return the values of `resource.sched-status`; what is allocated, down to the core, is the job manager's to
+        say.
+        """
         return sched_status(self.targets, self._groups, self._moves.usable, allocated)
 
     def check(self) -> None:
@@ -444,7 +451,7 @@ class ResourceModule:
 
     def _done(self, touched: Idset) -> list[ResourceEffect]:
         self._moves.finish(touched)
-        return self.journal.take()
+        return self.journal.take_effects()
 
     def _require_seen(self, targets: Idset, purpose: str) -> None:
         self.targets.require(targets - self.targets.lost, purpose)

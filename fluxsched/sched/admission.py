@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.sorted_jobs import AdmissionTerms, Waiting
+from fluxsched.sched.sorted_jobs import AdmissionTerms, PendingJob
 
 
 class Exceeded(NamedTuple):
@@ -31,10 +31,10 @@ class JobIndex:
 
     __slots__ = ()
 
-    def add(self, job: Waiting) -> None:
+    def add(self, job: PendingJob) -> None:
         """Add a job."""
 
-    def remove(self, job: Waiting) -> None:
+    def remove(self, job: PendingJob) -> None:
         """Remove a job."""
 
 

@@ -16,7 +16,8 @@ from fluxsched.core import topology
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import Children, ResourceSet
-from fluxsched.sched.pool.placement import NO_TARGET, WORD_SHIFT, Block, Fits, mask_of
+from fluxsched.sched.pool.bitset import WORD_SHIFT, mask_of
+from fluxsched.sched.pool.placement import NO_TARGET, Block, Fits
 from fluxsched.sched.pool.pool import Pool
 
 IMMEDIATE: Final = "immediate"
@@ -343,7 +344,7 @@ def grouped(blocks: Iterable[Block]) -> list[tuple[Idset | int, Children]]:
 
 
 def grant(fit: Fits, source: ResourceSet, starttime_s: float, expiration_s: float) -> ResourceSet:
-    """The R of a grant (RFC 20): times in seconds since the epoch, expiration 0.0 for none."""
+    """Return the R of a grant (RFC 20): times in seconds since the epoch, expiration 0.0 for none."""
     request = fit.shape.request
     made = ResourceSet.build(grouped(fit.blocks), source, starttime_s, expiration_s, fit.nslots, request.shared)
     if request.elastic and source.topology:  # one of just one target may have more later

@@ -17,9 +17,10 @@ from typing import Final, Protocol
 
 from fluxsched.core.idset import Idset
 from fluxsched.sched.fair.accounts import Account
-from fluxsched.sched.ledger import ElasticPart, Extras, Holding
-from fluxsched.sched.pool.placement import WORD_SHIFT, Block, Fits, HeldBlocks, Shape, ids_of, words_of
-from fluxsched.sched.preemption import IfGone, Leaving, Preemptions
+from fluxsched.sched.ledger import ElasticPart, Extras, JobAllocation
+from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, words_of
+from fluxsched.sched.pool.placement import Block, Fits, HeldBlocks, Shape
+from fluxsched.sched.preemption import Leaving, Preemptions, WhatIfPreempted
 
 LOOKED_AT_ONCE: Final = 64
 """Jobs between two pauses: some milliseconds."""
@@ -31,7 +32,7 @@ ONE_BY_ONE: Final = 64
 class MayGo(Protocol):
     """Rule that decides which jobs' extras may be taken."""
 
-    def allows(self, holding: Holding) -> bool:
+    def allows(self, allocation: JobAllocation) -> bool:
         """Return whether any extras of the job may be taken."""
         ...
 
@@ -49,7 +50,7 @@ class MayGo(Protocol):
 class AllMayGo:
     """Any job's, where no accounts are kept."""
 
-    def allows(self, holding: Holding) -> bool:
+    def allows(self, allocation: JobAllocation) -> bool:
         return True
 
     def takes(self, account: Account | None, usage: float) -> bool:
@@ -76,7 +77,7 @@ class ExtrasSearch:
         self._preemptions = preemptions
         self._now_s = now_s
         self._able: Sequence[dict[int, int]] = ()
-        self._found: list[tuple[Holding, Extras]] = []  # all that is looked at
+        self._found: list[tuple[JobAllocation, Extras]] = []  # all that is looked at
         self._rest: list[Leaving] = []  # in order, the first at the end
         self._taken: list[Leaving] = []  # of these, in the order in which they go
         self._left: dict[ElasticPart, int] = {}  # how many each may still leave, where there is choice
@@ -93,9 +94,9 @@ class ExtrasSearch:
         self._able = able
         jobs = iter([each for each in self._preemptions.elastic.values() if not each.is_ending])
         while some := list(islice(jobs, LOOKED_AT_ONCE)):
-            for holding in some:
-                if holding.elastic is not None and may_go.allows(holding):
-                    found = [(holding, extras) for extras in holding.elastic.extras(self._now_s)]
+            for allocation in some:
+                if allocation.elastic is not None and may_go.allows(allocation):
+                    found = [(allocation, extras) for extras in allocation.elastic.extras(self._now_s)]
                     self._found += found
                     self._rest += self._in_bundles(found)
             self.looked_at += len(some)
@@ -106,8 +107,8 @@ class ExtrasSearch:
             self._take(least)
         yield
 
-    def choose(self, what_if: IfGone) -> bool:
-        """Finds how many of them have to go; whether the job fits then."""
+    def choose(self, what_if: WhatIfPreempted) -> bool:
+        """Find how many of them have to go; return whether the job fits then."""
         start = what_if.mark()
         suffices = self._choose(what_if)
         if not self._found or (suffices and not any(each.needs_former for each in self.chosen)):
@@ -120,7 +121,7 @@ class ExtrasSearch:
                 best = other
             what_if.back(start)
         if best is not None:
-            what_if.leave_all(best.chosen)
+            what_if.release_targets(best.chosen)
             self.chosen, self.fit = best.chosen, best.fit
         return best is not None
 
@@ -146,15 +147,15 @@ class ExtrasSearch:
         other._begin(may_go)
         return other if other._rest else None
 
-    def _in_bundles(self, found: list[tuple[Holding, Extras]]) -> list[Leaving]:
-        return [each for holding, extras in found for each in self._bundles(holding, extras)]
+    def _in_bundles(self, found: list[tuple[JobAllocation, Extras]]) -> list[Leaving]:
+        return [each for allocation, extras in found for each in self._bundles(allocation, extras)]
 
     def _begin(self, may_go: MayGo) -> None:
         """Sort the candidates, which are all known now."""
         self._rest.sort(key=itemgetter(0, 1, 2), reverse=True)
         self._may_go = may_go
 
-    def _choose(self, what_if: IfGone) -> bool:
+    def _choose(self, what_if: WhatIfPreempted) -> bool:
         shape = self._shape
         self.fit = what_if.find(shape)
         if self.fit is not None or not (self._rest or self._taken):
@@ -185,7 +186,7 @@ class ExtrasSearch:
         self.fit = what_if.find(shape)
         return True
 
-    def spare(self, what_if: IfGone) -> None:
+    def spare(self, what_if: WhatIfPreempted) -> None:
         """Keep targets without whose release the job fits as well, in the order chosen; all are released in the
         what-if.
         """
@@ -198,7 +199,7 @@ class ExtrasSearch:
                 else:
                     too_many = middle
             if count:
-                what_if.come_back(self.chosen[:count])
+                what_if.restore_targets(self.chosen[:count])
             self.chosen = self.chosen[count:]
             return
         free = [each for each in self.chosen if not each.needs_former]
@@ -206,7 +207,7 @@ class ExtrasSearch:
             if each.needs_former and self._is_needed(each):
                 continue
             if what_if.fits_without([each], self._shape):
-                what_if.come_back([each])
+                what_if.restore_targets([each])
                 self.chosen.remove(each)
 
     def _is_needed(self, each: Leaving) -> bool:
@@ -225,7 +226,7 @@ class ExtrasSearch:
                 return number
         return max(1, len(self._taken))
 
-    def _take_by_part(self, what_if: IfGone) -> bool:
+    def _take_by_part(self, what_if: WhatIfPreempted) -> bool:
         """Take releases that help, part by part from the one with the fewest targets; return whether all parts fit
         then.
         """
@@ -242,7 +243,7 @@ class ExtrasSearch:
                         kept.add(each.part)
                 elif self._takes(each):
                     self._taken.append(each)
-                    what_if.leave_all([each])
+                    what_if.release_targets([each])
                     lacking.came_free(openings.opened(each.ranks))
             self._rest += reversed(passed_over)
         what_if.back(mark)
@@ -266,13 +267,13 @@ class ExtrasSearch:
         self._left[each.part] = left
         return True
 
-    def _suffices(self, what_if: IfGone, count: int) -> bool:
+    def _suffices(self, what_if: WhatIfPreempted, count: int) -> bool:
         """Return whether the first `count` releases suffice, or all allowed ones; they are then made in the what-if."""
         self._take(count)
-        what_if.leave_all(self._taken[:count])
+        what_if.release_targets(self._taken[:count])
         return what_if.fits(self._shape)
 
-    def _fewest(self, what_if: IfGone, mark: tuple[int, dict[int, Idset]], too_few: int, count: int) -> int:
+    def _fewest(self, what_if: WhatIfPreempted, mark: tuple[int, dict[int, Idset]], too_few: int, count: int) -> int:
         """Return the fewest releases that suffice, between `too_few` and `count`; they are then made in the what-if."""
         while count - too_few > 1:
             what_if.back(mark)
@@ -282,22 +283,22 @@ class ExtrasSearch:
             else:
                 too_few = middle
         what_if.back(mark)
-        what_if.leave_all(self._taken[:count])
+        what_if.release_targets(self._taken[:count])
         return count
 
-    def _bundles(self, holding: Holding, extras: Extras) -> Iterator[Leaving]:
+    def _bundles(self, allocation: JobAllocation, extras: Extras) -> Iterator[Leaving]:
         """Yield the targets of a part that are released together, in ascending order of the work lost."""
-        elastic = holding.elastic
+        elastic = allocation.elastic
         assert elastic is not None
         usage_of = self._preemptions.running.usage
         targets: list[tuple[int, float, int, float]] = []  # which part first, if any, work, rank, usage
         useless = len(self._able)
         left = extras.ranks
-        for since_s, some in elastic.ages(holding.started_s):
+        for since_s, some in elastic.ages(allocation.started_s):
             mine = left if some is None else left & some
             left -= mine
             age_s = max(0.0, self._now_s - since_s)
-            for block in holding.on_ranks(mine):
+            for block in allocation.on_ranks(mine):
                 usage = usage_of(HeldBlocks((Block(block.at, block.word & -block.word, *block[2:]),)))
                 base, word = block.at << WORD_SHIFT, block.word
                 for number, able in enumerate(self._able):
@@ -308,7 +309,7 @@ class ExtrasSearch:
         targets.sort()
         part, gone, last = extras.part, 0, -inf
         self._left[part] = extras.spare
-        jobid, account = holding.jobid, holding.account
+        jobid, account = allocation.jobid, allocation.account
         if part.nodes.operator == "+" and part.nodes.operand == 1 and part.nodes.listed is None:
             for number, same in groupby(targets, itemgetter(0)):
                 for _, work, rank, usage in islice(same, extras.spare if number < useless else 0):

@@ -1,12 +1,12 @@
 """The ledger: the only writer of what jobs hold, which also ensures that nothing is held twice.
 
 Law: `commit` takes a job off its queue and marks its blocks in one step, or refuses and changes nothing; `release` and
-`adopt` check everything before they change anything. A holding may be outside what the pools count, because a target
-was shrunk or never acquired (foreign): its free is accepted, and no pool changes. Costs follow a job's blocks; the
-holders of a target are found by its word.
+`adopt` check everything before they change anything. An allocation may be outside what the pools count, because a
+target was shrunk or never acquired (foreign): its free is accepted, and no pool changes. Costs follow a job's blocks;
+the holders of a target are found by its word.
 
-The sizes of an elastic job follow in the step in which its holding changes. A target that the job is to leave counts no
-more, though the job holds it until it is freed; the target of its first task is no extra, since without it the job
+The sizes of an elastic job follow in the step in which its allocation changes. A target that the job is to leave counts
+no more, though the job holds it until it is freed; the target of its first task is no extra, since without it the job
 would go on without what leads it. What a job has beyond its minima counts in its account like all else, but never as
 that of a job that may not be preempted.
 """
@@ -26,37 +26,34 @@ from fluxsched.sched.admission import AdmissionControl
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.fair.accounts import Account
 from fluxsched.sched.fair.usage import UsageBook, safe_of
-from fluxsched.sched.pool.choice import need_of
+from fluxsched.sched.pool.allowed_targets import need_of
+from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, mask_of, words_of
 from fluxsched.sched.pool.placement import (
     NO_TARGET,
-    WORD_SHIFT,
     WORST_FIT,
     Block,
     Blocks,
     Fits,
     Part,
     Shape,
-    ids_of,
     instance_amounts,
     instance_block,
     joined,
-    mask_of,
     on_targets,
     parts_in,
     ranks_in,
-    words_of,
 )
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue import PendingJobs
 from fluxsched.sched.sorted_jobs import AdmissionTerms
 
 __all__ = [
-    "Holding",
+    "JobAllocation",
     "Ledger",
 ]
 
 class Ledger:
-    """Record of all holdings in all pools of a scheduler; a rank is in at most one pool.
+    """Record of all allocations in all pools of a scheduler; a rank is in at most one pool.
 
     `book` are the accounts, if kept; `admission` has the rules beside the resources.
     """
@@ -70,41 +67,41 @@ class Ledger:
             pool.instance_countables = self.instance_countables
         self.book: UsageBook | None = None
         self.admission = AdmissionControl()
-        self.holdings: dict[int, Holding] = {}  # by job id; changed here alone
+        self.allocations: dict[int, JobAllocation] = {}  # by job id; changed here alone
         self.elastic = ElasticJobs()
         self._by_word: dict[int, set[int]] = {}  # jobs that hold something in a word of ranks
         self._uncounted: dict[int, set[int]] = {}  # rank that no pool counts -> jobs
 
     def __len__(self) -> int:
-        return len(self.holdings)
+        return len(self.allocations)
 
     def __contains__(self, jobid: int) -> bool:
-        return jobid in self.holdings
+        return jobid in self.allocations
 
-    def __iter__(self) -> Iterator[Holding]:
-        """Holdings in the order in which they began."""
-        return iter(self.holdings.values())
+    def __iter__(self) -> Iterator[JobAllocation]:
+        """Allocations in the order in which they began."""
+        return iter(self.allocations.values())
 
-    def get(self, jobid: int) -> Holding | None:
-        return self.holdings.get(jobid)
+    def get(self, jobid: int) -> JobAllocation | None:
+        return self.allocations.get(jobid)
 
-    def holders(self, ranks: Idset) -> list[Holding]:
-        """The holdings on these ranks, by job id; linear in the words named and the jobs there."""
+    def holders(self, ranks: Idset) -> list[JobAllocation]:
+        """Return the allocations on these ranks, by job id; linear in the words named and the jobs there."""
         words = dict(words_of(ranks.mask))
         jobids = set().union(*[self._by_word.get(at, set()) for at in words])
-        return [self.holdings[jobid] for jobid in sorted(jobids) if any(self.holdings[jobid].on(words))]
+        return [self.allocations[jobid] for jobid in sorted(jobids) if any(self.allocations[jobid].on(words))]
 
     def held(self, ranks: Idset) -> Idset:
         """Return the ranks among these on which a job holds something."""
         found: dict[int, int] = {}
-        for holding in self.holders(ranks):
-            for at, word, *_ in holding.on(dict(words_of(ranks.mask))):
+        for allocation in self.holders(ranks):
+            for at, word, *_ in allocation.on(dict(words_of(ranks.mask))):
                 found[at] = found.get(at, 0) | word
         return Idset(mask_of(found))
 
     def commit(
         self, start: Start, queue: PendingJobs, pool: Pool, expiration_s: float, now_s: float = 0.0
-    ) -> Holding | None:
+    ) -> JobAllocation | None:
         """Perform one decision, or refuse it (None): the job or its place is not available, or the fit is not the
         job's.
 
@@ -114,7 +111,7 @@ class Ledger:
             raise LocalProtocolError(f"start of job {start.jobid} inside a what-if: end the what-if, then yield")
         jobid, fit, _ = start
         job = queue.by_id.get(jobid)
-        if job is None or jobid in self.holdings:
+        if job is None or jobid in self.allocations:
             return None
         shape = job.shape
         if fit.shape is not shape and fit.shape != shape:
@@ -122,41 +119,41 @@ class Ledger:
         terms = job.terms
         if terms is not None and not self.admission.admits(terms, shape.request.amounts):
             return None
-        holding = self.take(jobid, fit.blocks, pool, expiration_s, now_s)
-        if holding is not None:
+        allocation = self.take(jobid, fit.blocks, pool, expiration_s, now_s)
+        if allocation is not None:
             if terms is not None:
-                holding.terms, holding.priority = terms, job.priority
+                allocation.terms, allocation.priority = terms, job.priority
                 self.admission.book(terms, jobid, shape.request.amounts)
-            holding.userid, holding.queue, holding.name = job.userid, job.queue, job.name
+            allocation.userid, allocation.queue, allocation.name = job.userid, job.queue, job.name
             after_s = job.preemptible_after_s
             if after_s is not None:
-                holding.preemptible_after_s = after_s
+                allocation.preemptible_after_s = after_s
             extras: Blocks = ()
             if shape.request.elastic:
-                extras = self.elastic.begins(holding, fit)
+                extras = self.elastic.begins(allocation, fit)
             if self.book is not None and job.account is not None:
-                holding.account = job.account
+                allocation.account = job.account
                 self.book.begins(jobid, job.account, fit.blocks, safe_of(after_s, job.duration_s), now_s, extras)
             queue.remove(jobid)
-        return holding
+        return allocation
 
     def take(
         self, jobid: int, blocks: Blocks, pool: Pool, expiration_s: float, now_s: float = 0.0
-    ) -> Holding | None:
+    ) -> JobAllocation | None:
         """Has a job hold these blocks of a pool, or refuses (None) as not all are free; it holds nothing so far."""
         if not blocks or (len(blocks) > 1 and not once_each(blocks)) or not pool.take(blocks):
             return None
-        holding = Holding(jobid, blocks, expiration_s, now_s)
-        self._enter(holding)
-        return holding
+        allocation = JobAllocation(jobid, blocks, expiration_s, now_s)
+        self._enter(allocation)
+        return allocation
 
     def adopt(
         self, jobid: int, blocks: Blocks, expiration_s: float, started_s: float = 0.0, account: Account | None = None,
         preemptible_after_s: float | None = None, limit_s: float = 0.0, now_s: float = 0.0,
         elastic: Elastic | None = None,
     ) -> None:  # fmt: skip
-        """Takes over a job that runs already (RFC 27 hello). Raises RemoteProtocolError if something is held twice."""
-        if jobid in self.holdings:
+        """Take over a job that runs already (RFC 27 hello). Raises RemoteProtocolError if something is held twice."""
+        if jobid in self.allocations:
             raise RemoteProtocolError(f"hello names job {jobid} twice")
         for part in parts_in(blocks):
             self._check_free(jobid, part)
@@ -166,51 +163,51 @@ class Ledger:
         for pool in self._pools:
             pool.claim(mine)
             mine = _of_targets(mine)
-        holding = Holding(jobid, blocks, expiration_s, started_s, account, preemptible_after_s)
-        self._enter(holding)
+        allocation = JobAllocation(jobid, blocks, expiration_s, started_s, account, preemptible_after_s)
+        self._enter(allocation)
         self._note_uncounted(jobid, on_targets(blocks))
-        extras = self.elastic.adopts(holding, elastic)
+        extras = self.elastic.adopts(allocation, elastic)
         if self.book is not None and account is not None:
             self.book.adopts(jobid, account, blocks, safe_of(preemptible_after_s, limit_s), started_s, now_s, extras)
 
     def adopt_amounts(
         self, jobid: int, blocks: Blocks, terms: AdmissionTerms, started_s: float, priority: int
-    ) -> Holding:
-        """Takes over an allocation that a resource manager has: a fact, whatever the bounds and the target hold.
+    ) -> JobAllocation:
+        """Take over an allocation that a resource manager has: a fact, whatever the bounds and the target hold.
 
         Raises RemoteProtocolError if the job holds something already.
         """
-        if jobid in self.holdings:
+        if jobid in self.allocations:
             raise RemoteProtocolError(f"allocation {jobid} exists already")
         for pool in self._pools:
             pool.claim(blocks)
-        holding = Holding(jobid, blocks, 0.0, started_s, None, 0.0)
-        holding.terms, holding.priority = terms, priority
-        self._enter(holding)
+        allocation = JobAllocation(jobid, blocks, 0.0, started_s, None, 0.0)
+        allocation.terms, allocation.priority = terms, priority
+        self._enter(allocation)
         self._note_uncounted(jobid, blocks)
         self.admission.book(terms, jobid, amounts_held(blocks))
-        return holding
+        return allocation
 
-    def replace(self, old: int, new: int, blocks: Blocks, now_s: float) -> tuple[Holding, list[int]]:
+    def replace(self, old: int, new: int, blocks: Blocks, now_s: float) -> tuple[JobAllocation, list[int]]:
         """Hand over these blocks from one job to another in one step; what remains is freed.
 
         Raise RemoteProtocolError, without a change, if the one does not hold as much there, or the other holds
         something.
         """
-        before = self.holdings.get(old)
-        if before is None or new in self.holdings or not covers(before.blocks, blocks):
+        before = self.allocations.get(old)
+        if before is None or new in self.allocations or not covers(before.blocks, blocks):
             raise RemoteProtocolError(f"job {old} cannot hand over to {new}: it holds less, or {new} has something")
         terms = before.terms
         emptied = self._end(before, before.blocks, (), now_s)
         for pool in self._pools:
             pool.claim(blocks)
-        holding = Holding(new, blocks, before.expiration_s, now_s, before.account, before.preemptible_after_s)
-        self._enter(holding)
+        allocation = JobAllocation(new, blocks, before.expiration_s, now_s, before.account, before.preemptible_after_s)
+        self._enter(allocation)
         self._note_uncounted(new, blocks)
         if terms is not None:
-            holding.terms, holding.priority = terms, before.priority
+            allocation.terms, allocation.priority = terms, before.priority
             self.admission.book(terms, new, amounts_held(blocks))
-        return holding, [rank for rank in emptied if rank not in self._uncounted]
+        return allocation, [rank for rank in emptied if rank not in self._uncounted]
 
     def release(self, jobid: int, blocks: Blocks, final: bool, now_s: float = 0.0) -> list[int]:
         """Release resources that a job frees; return the ranks that no pool counts and on which no job holds anything
@@ -220,61 +217,61 @@ class Ledger:
         whether it is named or not. Raises RemoteProtocolError, and changes nothing, when the job does not hold exactly
         that, or when `final` leaves something behind.
         """
-        holding = self.holdings.get(jobid)
-        if holding is None:
+        allocation = self.allocations.get(jobid)
+        if allocation is None:
             if not blocks:
                 return []  # the last mark of a job whose parts were all freed before
             raise RemoteProtocolError(f"free of job {jobid}: it holds no resources here, or was freed before")
-        if blocks == holding.blocks:
-            return self._end(holding, blocks, (), now_s)
-        shared = instance_block(instance_amounts(holding.blocks))
+        if blocks == allocation.blocks:
+            return self._end(allocation, blocks, (), now_s)
+        shared = instance_block(instance_amounts(allocation.blocks))
         blocks = tuple(on_targets(blocks))
-        left = without(holding, joined(blocks))
+        left = without(allocation, joined(blocks))
         if not left:
             blocks += shared
         elif shared:
             left += shared
-        if final and left and not (holding.elastic is not None and ranks_in(left) <= holding.elastic.unstored):
+        if final and left and not (allocation.elastic is not None and ranks_in(left) <= allocation.elastic.unstored):
             ranks = Idset.of([part.rank for part in parts_in(left)])
             raise RemoteProtocolError(f"final free of job {jobid}: ranks {ranks} would stay held")
-        return self._end(holding, blocks, left, now_s)
+        return self._end(allocation, blocks, left, now_s)
 
     def release_all(self, jobid: int, now_s: float = 0.0) -> list[int]:
-        """Takes back all that a job holds; like a final `release` of that. Raises RemoteProtocolError if it is none."""
-        holding = self.holdings.get(jobid)
-        if holding is None:
+        """Take back all that a job holds; like a final `release` of that. Raises RemoteProtocolError if it is none."""
+        allocation = self.allocations.get(jobid)
+        if allocation is None:
             raise RemoteProtocolError(f"free of job {jobid}: it holds no resources here, or was freed before")
-        return self._end(holding, holding.blocks, (), now_s)
+        return self._end(allocation, allocation.blocks, (), now_s)
 
     def count_in(self, ranks: Idset) -> None:
-        """Count holdings on ranks that were added to a pool: they are no longer foreign."""
+        """Count allocations on ranks that were added to a pool: they are no longer foreign."""
         mine = Idset.of([rank for rank in self._uncounted if rank in ranks])
         for rank in mine:
             del self._uncounted[rank]
-        for holding in self.holders(mine):
-            blocks = tuple(holding.on(dict(words_of(mine.mask))))
+        for allocation in self.holders(mine):
+            blocks = tuple(allocation.on(dict(words_of(mine.mask))))
             for pool in self._pools:
                 pool.claim(blocks)  # of targets only
 
     def count_out(self, ranks: Idset) -> None:
-        """Notes that no pool counts these ranks any more."""
+        """Note that no pool counts these ranks any more."""
         words = dict(words_of(ranks.mask))
-        for holding in self.holders(ranks):
-            self._note_uncounted(holding.jobid, holding.on(words))
+        for allocation in self.holders(ranks):
+            self._note_uncounted(allocation.jobid, allocation.on(words))
 
-    def outside(self, down: Idset) -> list[Holding]:
-        """The holdings of which a part may be on these ranks, or on some that no pool counts."""
+    def outside(self, down: Idset) -> list[JobAllocation]:
+        """Return the allocations of which a part may be on these ranks, or on some that no pool counts."""
         words = {at for at, _ in words_of(down.mask)} | {rank >> WORD_SHIFT for rank in self._uncounted}
         jobids = set().union(*[self._by_word.get(at, set()) for at in words])
-        return [self.holdings[jobid] for jobid in sorted(jobids)]
+        return [self.allocations[jobid] for jobid in sorted(jobids)]
 
     def foreign(self) -> int:
         """Return the number of jobs that hold something that no pool counts."""
         return len(set().union(*self._uncounted.values()))
 
     def check(self) -> None:
-        """Asserts that free and held are all there is, and nothing is both or held twice; linear in everything."""
-        check_held(self.holdings, self._pools, self._by_word, self._uncounted)
+        """Assert that free and held are all there is, and nothing is both or held twice; linear in everything."""
+        check_held(self.allocations, self._pools, self._by_word, self._uncounted)
         if self.book is not None:
             self.book.check(self)
         admitted = [(each.jobid, each.terms, amounts_held(each.blocks)) for each in self if each.terms is not None]
@@ -282,79 +279,79 @@ class Ledger:
 
     # ---- elastic jobs
 
-    def grow(self, jobid: int, fit: Fits, pool: Pool, now_s: float) -> Holding | None:
-        """Gives a running job more targets, or refuses (None): see `decisions.Grow`."""
+    def grow(self, jobid: int, fit: Fits, pool: Pool, now_s: float) -> JobAllocation | None:
+        """Give a running job more targets, or refuses (None): see `decisions.Grow`."""
         if pool.what_if_open:
             raise LocalProtocolError(f"grow of job {jobid} inside a what-if: end the what-if, then yield")
-        holding = self.elastic.by_id.get(jobid)
-        if holding is None or refuses_grow(holding, fit, pool) or not pool.take(fit.blocks):
+        allocation = self.elastic.by_id.get(jobid)
+        if allocation is None or refuses_grow(allocation, fit, pool) or not pool.take(fit.blocks):
             return None
-        self.elastic.grows(holding, fit, self.book, now_s)
-        self._enter(holding)
-        return holding
+        self.elastic.grows(allocation, fit, self.book, now_s)
+        self._enter(allocation)
+        return allocation
 
     def ungrow(self, jobid: int, ranks: Idset, now_s: float) -> list[int]:
         """Undo a grow that is not stored; return the ranks that no pool counts and on which no job holds anything now.
 
         Raise RemoteProtocolError if the job did not get these, or they were stored.
         """
-        holding = self.elastic.by_id.get(jobid)
-        if holding is None or holding.elastic is None or not ranks <= holding.elastic.unstored:
+        allocation = self.elastic.by_id.get(jobid)
+        if allocation is None or allocation.elastic is None or not ranks <= allocation.elastic.unstored:
             raise RemoteProtocolError(f"job {jobid} has no grow by ranks {ranks} that is not stored")
-        return self.release(jobid, holding.on_ranks(ranks), False, now_s)
+        return self.release(jobid, allocation.on_ranks(ranks), False, now_s)
 
-    def shrink(self, jobid: int, ranks: Idset, by_s: float, now_s: float) -> Holding | None:
+    def shrink(self, jobid: int, ranks: Idset, by_s: float, now_s: float) -> JobAllocation | None:
         """Has a running job leave these targets by then, or refuses (None): see `decisions.Shrink`."""
-        holding = self.elastic.by_id.get(jobid)
-        if holding is None or refuses_shrink(holding, ranks):
+        allocation = self.elastic.by_id.get(jobid)
+        if allocation is None or refuses_shrink(allocation, ranks):
             return None
-        self.elastic.leaves(holding, ranks, by_s, self.book, now_s)
-        return holding
+        self.elastic.leaves(allocation, ranks, by_s, self.book, now_s)
+        return allocation
 
     def unshrink(self, jobid: int, ranks: Idset, now_s: float) -> Idset:
         """Undo a shrink; return the targets among these that the job was to release and still holds."""
-        holding = self.elastic.by_id.get(jobid)
-        return EMPTY if holding is None else self.elastic.stays(holding, ranks, self.book, now_s)
+        allocation = self.elastic.by_id.get(jobid)
+        return EMPTY if allocation is None else self.elastic.stays(allocation, ranks, self.book, now_s)
 
     # ---- when jobs end
 
     def set_expiration(self, jobid: int, expiration_s: float) -> None:
-        """Sets when a job that holds something is to end (wall time, seconds; 0.0 for none)."""
-        self.holdings[jobid].expiration_s = expiration_s
+        """Set when a job that holds something is to end (wall time, seconds; 0.0 for none)."""
+        self.allocations[jobid].expiration_s = expiration_s
 
     def set_start(self, jobid: int, started_s: float, expiration_s: float) -> None:
-        """Sets when a job that holds something starts, and is to end (wall time, seconds; 0.0 for none)."""
-        self.holdings[jobid].started_s = started_s
-        self.holdings[jobid].expiration_s = expiration_s
+        """Set when a job that holds something starts, and is to end (wall time, seconds; 0.0 for none)."""
+        self.allocations[jobid].started_s = started_s
+        self.allocations[jobid].expiration_s = expiration_s
 
     def set_going(self, jobid: int, by_s: float) -> None:
         """Record that a job was preempted, and is to end by `by_s` (wall time, seconds)."""
-        self.holdings[jobid].gone_by_s = by_s
+        self.allocations[jobid].gone_by_s = by_s
 
-    def end_on(self, ranks: Idset, spared: Container[int] = ()) -> list[Holding]:
-        """Return the holdings on these ranks, which were shrunk, whose jobs now have to end; each is returned once."""
+    def end_on(self, ranks: Idset, spared: Container[int] = ()) -> list[JobAllocation]:
+        """Return the allocations on these shrunk ranks whose jobs now have to end; each is returned once."""
         found = [each for each in self.holders(ranks) if not each.must_end and each.jobid not in spared]
-        for holding in found:
-            holding.must_end = True
+        for allocation in found:
+            allocation.must_end = True
         return found
 
     # ---- within
 
-    def _enter(self, holding: Holding) -> None:
-        jobid = holding.jobid
-        self.holdings[jobid] = holding
-        for block in holding.blocks:
+    def _enter(self, allocation: JobAllocation) -> None:
+        jobid = allocation.jobid
+        self.allocations[jobid] = allocation
+        for block in allocation.blocks:
             jobs = self._by_word.get(block.at)
             if jobs is None:
                 self._by_word[block.at] = {jobid}
             else:
                 jobs.add(jobid)
 
-    def _end(self, holding: Holding, blocks: Blocks, left: Blocks, now_s: float) -> list[int]:
+    def _end(self, allocation: JobAllocation, blocks: Blocks, left: Blocks, now_s: float) -> list[int]:
         """Free some blocks of a job, which keeps those in `left`."""
-        jobid = holding.jobid
-        elastic = holding.elastic
-        extras = beyond_base(holding, blocks) if elastic is not None else ()
+        jobid = allocation.jobid
+        elastic = allocation.elastic
+        extras = beyond_base(allocation, blocks) if elastic is not None else ()
         self._first.give(blocks)
         for pool in self._others:
             pool.give(_of_targets(blocks))
@@ -363,19 +360,19 @@ class Ledger:
             if block.at not in kept:
                 self._by_word[block.at].discard(jobid)
         if left:
-            holding.blocks = left
+            allocation.blocks = left
         else:
-            del self.holdings[jobid]
-        if self.book is not None and holding.account is not None:
-            firm = holding.preemptible_after_s is None
-            self.book.frees(jobid, holding.account, blocks, firm, not left, now_s, extras)
+            del self.allocations[jobid]
+        if self.book is not None and allocation.account is not None:
+            firm = allocation.preemptible_after_s is None
+            self.book.frees(jobid, allocation.account, blocks, firm, not left, now_s, extras)
         if elastic is not None:
             if left:
-                self.elastic.freed(holding, ranks_in(blocks), self.book, now_s)
+                self.elastic.freed(allocation, ranks_in(blocks), self.book, now_s)
             else:
                 self.elastic.ended(jobid)
-        if holding.terms is not None:
-            self.admission.free(holding.terms, jobid, amounts_held(blocks) if left else (), not left)
+        if allocation.terms is not None:
+            self.admission.free(allocation.terms, jobid, amounts_held(blocks) if left else (), not left)
         return self._emptied(jobid, blocks) if self._uncounted else []
 
     def _emptied(self, jobid: int, blocks: Blocks) -> list[int]:
@@ -407,13 +404,13 @@ def _of_targets(blocks: Blocks) -> Blocks:
     return blocks[:-1] if blocks and blocks[-1].at == NO_TARGET else blocks
 
 
-# ---- holding
+# ---- allocation
 
-class Holding:
+class JobAllocation:
     """Resources held by one job since `started_s`. Times are wall time in seconds, `expiration_s` 0.0 for none.
 
     `account` is None unless a policy asks for accounts; `preemptible_after_s` is None if the job may not be preempted.
-    `elastic` is None unless the job may change its size; `terms` is as in `Waiting`.
+    `elastic` is None unless the job may change its size; `terms` is as in `PendingJob`.
     """
 
     __slots__ = (
@@ -528,12 +525,12 @@ def once_each(blocks: Blocks) -> bool:
     return True
 
 
-def without(holding: Holding, blocks: Blocks) -> Blocks:
+def without(allocation: JobAllocation, blocks: Blocks) -> Blocks:
     """Return the blocks that remain when these are freed.
 
     Raise RemoteProtocolError naming the ranks that are not held like that.
     """
-    blocks_held = joined(on_targets(holding.blocks))
+    blocks_held = joined(on_targets(allocation.blocks))
     held = {(at, cores, gpus, amounts): word for at, word, cores, gpus, amounts in blocks_held}
     wrong: dict[int, int] = {}
     for at, word, cores, gpus, amounts in blocks:
@@ -543,7 +540,7 @@ def without(holding: Holding, blocks: Blocks) -> Blocks:
         held[at, cores, gpus, amounts] = have & ~word
     if wrong:
         ranks = Idset(mask_of(wrong))
-        raise RemoteProtocolError(f"free of job {holding.jobid}: it does not hold this on ranks {ranks}")
+        raise RemoteProtocolError(f"free of job {allocation.jobid}: it does not hold this on ranks {ranks}")
     return tuple([Block(at, word, cores, gpus, amounts) for (at, cores, gpus, amounts), word in held.items() if word])
 
 
@@ -554,21 +551,21 @@ NOTHING: Final = Part(NO_TARGET, 0, 0)
 
 
 def check_held(
-    holdings: Mapping[int, Holding],
+    allocations: Mapping[int, JobAllocation],
     pools: Sequence[Pool],
     by_word: Mapping[int, Set[int]],
     uncounted: Mapping[int, Set[int]],
 ) -> None:
-    """Asserts it, linear in everything; `by_word` lists jobs by words of ranks, `uncounted` by ranks not in a pool."""
+    """Assert it, linear in everything; `by_word` lists jobs by words of ranks, `uncounted` by ranks not in a pool."""
     held: dict[int, Part] = {}
     shared: Amounts = ()
     counted_ranks = EMPTY
     for pool in pools:
         counted_ranks |= pool.ranks
-    for jobid, holding in holdings.items():
-        shared = total(shared, instance_amounts(holding.blocks))
-        _check_elastic(holding)
-        for rank, cores, gpus, amounts in parts_in(holding.blocks):
+    for jobid, allocation in allocations.items():
+        shared = total(shared, instance_amounts(allocation.blocks))
+        _check_elastic(allocation)
+        for rank, cores, gpus, amounts in parts_in(allocation.blocks):
             _, cores_before, gpus_before, amounts_before = held.get(rank, NOTHING)
             assert not cores & cores_before, f"job {jobid}: a core of rank {rank} is held twice"
             assert not gpus & gpus_before, f"job {jobid}: a gpu of rank {rank} is held twice"
@@ -597,22 +594,23 @@ def _check_pool(pool: Pool, held: Mapping[int, Part]) -> None:
     pool.amount_targets.check()
 
 
-def _check_elastic(holding: Holding) -> None:
-    elastic = holding.elastic
+def _check_elastic(allocation: JobAllocation) -> None:
+    elastic = allocation.elastic
     if elastic is None:
         return
     found = EMPTY
     for part in elastic.parts:
-        assert part.ranks.isdisjoint(part.leaving), f"job {holding.jobid} is to leave what it has"
-        assert found.isdisjoint(part.ranks | part.leaving), f"job {holding.jobid}: a target is of two parts"
-        assert elastic.is_settled or part.size in part.nodes, f"job {holding.jobid}: {part.size} is not in {part.nodes}"
-        assert part.base <= part.ranks, f"job {holding.jobid}: a minimum is to go"
+        assert part.ranks.isdisjoint(part.leaving), f"job {allocation.jobid} is to leave what it has"
+        assert found.isdisjoint(part.ranks | part.leaving), f"job {allocation.jobid}: a target is of two parts"
+        is_right = elastic.is_settled or part.size in part.nodes
+        assert is_right, f"job {allocation.jobid}: {part.size} is not in {part.nodes}"
+        assert part.base <= part.ranks, f"job {allocation.jobid}: a minimum is to go"
         found |= part.ranks | part.leaving
-    assert found == ranks_in(holding.blocks), f"job {holding.jobid} holds other targets than its parts have"
+    assert found == ranks_in(allocation.blocks), f"job {allocation.jobid} holds other targets than its parts have"
     asked = EMPTY
     for ranks in elastic.asked:
         asked |= ranks
-    assert asked <= elastic.unstored <= found, f"job {holding.jobid}: {elastic.unstored} are not stored"
+    assert asked <= elastic.unstored <= found, f"job {allocation.jobid}: {elastic.unstored} are not stored"
 
 
 def is_free(pool: Pool, part: Part) -> bool:
@@ -623,7 +621,7 @@ def is_free(pool: Pool, part: Part) -> bool:
     return part.cores & target.cores == part.cores and part.gpus & target.gpus == part.gpus
 
 
-def check_apart(other: Holding, jobid: int, part: Part) -> None:
+def check_apart(other: JobAllocation, jobid: int, part: Part) -> None:
     """Check that a job taken over shares nothing with another one. Raise RemoteProtocolError if it does."""
     cores, gpus = other.parts[part.rank]
     if cores & part.cores or gpus & part.gpus:
@@ -872,7 +870,7 @@ class Elastic:
         """Record that the job manager has refused the grow by these targets."""
         self.asked = deque([asked for asked in self.asked if asked != ranks])
 
-    def leave(self, ranks: Idset, by_s: float) -> None:
+    def begin_shrink(self, ranks: Idset, by_s: float) -> None:
         """Record that the job is to release these targets by `by_s`."""
         for part in self.parts:
             mine = part.ranks & ranks
@@ -882,7 +880,7 @@ class Elastic:
         self.leaving |= ranks
         self.choose_base()
 
-    def stay(self, ranks: Idset) -> Idset:
+    def cancel_shrink(self, ranks: Idset) -> Idset:
         """Undo a shrink by these targets; return those that the job was to release."""
         found = self.leaving & ranks
         for part in self.parts:
@@ -893,7 +891,7 @@ class Elastic:
         self.choose_base()
         return found
 
-    def lost(self, ranks: Idset) -> None:
+    def remove(self, ranks: Idset) -> None:
         """Remove targets that the job no longer holds; a job that frees targets it need not release is about to end."""
         if ranks - self.leaving - self.unstored:
             self.is_settled = True
@@ -911,7 +909,7 @@ class Elastic:
 
 
 def targets_of(fit: Fits) -> tuple[Idset, ...]:
-    """The targets of each part in a fit."""
+    """Return the targets of each part in a fit."""
     return fit.by_part or (ranks_in(fit.blocks),)
 
 
@@ -934,26 +932,26 @@ NOT_ELASTIC: Final = "it is not elastic"
 ENDING: Final = "it is ending"
 
 
-def refuses_grow(holding: Holding, fit: Fits, pool: Pool) -> str:
+def refuses_grow(allocation: JobAllocation, fit: Fits, pool: Pool) -> str:
     """Why the job must not get this, even if it is free (`decisions.Grow`); empty if it may."""
-    if holding.elastic is None:
+    if allocation.elastic is None:
         return NOT_ELASTIC
-    if holding.is_ending:
+    if allocation.is_ending:
         return ENDING
     if not fit.blocks:
         return "the fit has no targets"
     if not once_each(fit.blocks):
         return "the fit names a target twice"
-    if held := ranks_in(fit.blocks) & ranks_in(holding.blocks):
+    if held := ranks_in(fit.blocks) & ranks_in(allocation.blocks):
         return f"it holds ranks {held} already"
-    return holding.elastic.refuses_grow(fit, pool)
+    return allocation.elastic.refuses_grow(fit, pool)
 
 
-def refuses_shrink(holding: Holding, ranks: Idset) -> str:
+def refuses_shrink(allocation: JobAllocation, ranks: Idset) -> str:
     """Why the job must not leave these targets (`decisions.Shrink`); empty if it may."""
-    if holding.elastic is None:
+    if allocation.elastic is None:
         return NOT_ELASTIC
-    return ENDING if holding.is_ending else holding.elastic.refuses_shrink(ranks)
+    return ENDING if allocation.is_ending else allocation.elastic.refuses_shrink(ranks)
 
 
 class ElasticJobs:
@@ -962,93 +960,95 @@ class ElasticJobs:
     __slots__ = ("by_id", "growable")
 
     def __init__(self) -> None:
-        self.by_id: dict[int, Holding] = {}
-        self.growable: dict[int, Holding] = {}
+        self.by_id: dict[int, JobAllocation] = {}
+        self.growable: dict[int, JobAllocation] = {}
 
-    def begins(self, holding: Holding, fit: Fits) -> Blocks:
+    def begins(self, allocation: JobAllocation, fit: Fits) -> Blocks:
         """Enter an elastic job that has started, and return its blocks beyond its minima."""
         by_part = targets_of(fit)
-        return self.adopts(holding, Elastic(fit.shape, by_part, by_part[0].min()))
+        return self.adopts(allocation, Elastic(fit.shape, by_part, by_part[0].min()))
 
-    def adopts(self, holding: Holding, elastic: Elastic | None) -> Blocks:
+    def adopts(self, allocation: JobAllocation, elastic: Elastic | None) -> Blocks:
         """Enter a job found running (`elastic` None: it is not elastic), and return its blocks beyond its minima."""
-        holding.elastic = elastic
+        allocation.elastic = elastic
         if elastic is None:
             return ()
-        self.by_id[holding.jobid] = holding
-        self._note(holding)
-        return holding.on_ranks(ranks_in(holding.blocks) - elastic.base)
+        self.by_id[allocation.jobid] = allocation
+        self._note(allocation)
+        return allocation.on_ranks(ranks_in(allocation.blocks) - elastic.base)
 
     def ended(self, jobid: int) -> None:
         """Remove a job that holds nothing any more."""
         del self.by_id[jobid]
         self.growable.pop(jobid, None)
 
-    def settle(self, holding: Holding) -> None:
+    def settle(self, allocation: JobAllocation) -> None:
         """Fix the size of a job from now on."""
-        assert holding.elastic is not None
-        holding.elastic.is_settled = True
-        self._note(holding)
+        assert allocation.elastic is not None
+        allocation.elastic.is_settled = True
+        self._note(allocation)
 
-    def _note(self, holding: Holding) -> None:
-        if holding.elastic is not None and holding.elastic.can_grow:
-            self.growable[holding.jobid] = holding
+    def _note(self, allocation: JobAllocation) -> None:
+        if allocation.elastic is not None and allocation.elastic.can_grow:
+            self.growable[allocation.jobid] = allocation
         else:
-            self.growable.pop(holding.jobid, None)
+            self.growable.pop(allocation.jobid, None)
 
-    def grows(self, holding: Holding, fit: Fits, book: UsageBook | None, now_s: float) -> None:
+    def grows(self, allocation: JobAllocation, fit: Fits, book: UsageBook | None, now_s: float) -> None:
         """Add a fit to the resources of a job."""
-        assert holding.elastic is not None
-        holding.elastic.add(fit, now_s)
-        shared = tuple([block for block in holding.blocks if block.at == NO_TARGET])
-        holding.blocks = (*joined((*on_targets(holding.blocks), *fit.blocks)), *shared)
-        if book is not None and holding.account is not None:
-            book.changes(holding.account, fit.blocks, 1, False, now_s)
-        self._note(holding)
+        assert allocation.elastic is not None
+        allocation.elastic.add(fit, now_s)
+        shared = tuple([block for block in allocation.blocks if block.at == NO_TARGET])
+        allocation.blocks = (*joined((*on_targets(allocation.blocks), *fit.blocks)), *shared)
+        if book is not None and allocation.account is not None:
+            book.changes(allocation.account, fit.blocks, 1, False, now_s)
+        self._note(allocation)
 
-    def leaves(self, holding: Holding, ranks: Idset, by_s: float, book: UsageBook | None, now_s: float) -> None:
+    def leaves(
+        self, allocation: JobAllocation, ranks: Idset, by_s: float, book: UsageBook | None, now_s: float
+    ) -> None:
         """Record that the job is to release these targets by `by_s`."""
-        assert holding.elastic is not None
-        before = holding.elastic.base
-        holding.elastic.leave(ranks, by_s)
-        _move_base(holding, before, book, now_s)
-        self._note(holding)
+        assert allocation.elastic is not None
+        before = allocation.elastic.base
+        allocation.elastic.begin_shrink(ranks, by_s)
+        _move_base(allocation, before, book, now_s)
+        self._note(allocation)
 
-    def stays(self, holding: Holding, ranks: Idset, book: UsageBook | None, now_s: float) -> Idset:
+    def stays(self, allocation: JobAllocation, ranks: Idset, book: UsageBook | None, now_s: float) -> Idset:
         """Undo a shrink by these targets; return those that the job was to release and still holds."""
-        assert holding.elastic is not None
-        before = holding.elastic.base
-        found = holding.elastic.stay(ranks)
-        _move_base(holding, before, book, now_s)
-        self._note(holding)
+        assert allocation.elastic is not None
+        before = allocation.elastic.base
+        found = allocation.elastic.cancel_shrink(ranks)
+        _move_base(allocation, before, book, now_s)
+        self._note(allocation)
         return found
 
-    def freed(self, holding: Holding, ranks: Idset, book: UsageBook | None, now_s: float) -> None:
+    def freed(self, allocation: JobAllocation, ranks: Idset, book: UsageBook | None, now_s: float) -> None:
         """Remove targets that the job has freed while it holds others."""
-        assert holding.elastic is not None
-        before = holding.elastic.base - ranks
-        holding.elastic.lost(ranks)
-        _move_base(holding, before, book, now_s)
-        self._note(holding)
+        assert allocation.elastic is not None
+        before = allocation.elastic.base - ranks
+        allocation.elastic.remove(ranks)
+        _move_base(allocation, before, book, now_s)
+        self._note(allocation)
 
 
-def beyond_base(holding: Holding, blocks: Blocks) -> Blocks:
+def beyond_base(allocation: JobAllocation, blocks: Blocks) -> Blocks:
     """Return the part of these blocks, which the job is about to free, that is beyond its minima."""
-    return () if holding.elastic is None else holding.on_ranks(ranks_in(blocks) - holding.elastic.base)
+    return () if allocation.elastic is None else allocation.on_ranks(ranks_in(blocks) - allocation.elastic.base)
 
 
-def _move_base(holding: Holding, before: Idset, book: UsageBook | None, now_s: float) -> None:
+def _move_base(allocation: JobAllocation, before: Idset, book: UsageBook | None, now_s: float) -> None:
     """Book the change of the targets that count as minima, if caps of accounts count them: the job cannot be preempted.
     """
-    if book is None or holding.account is None or holding.preemptible_after_s is not None:
+    if book is None or allocation.account is None or allocation.preemptible_after_s is not None:
         return
-    after = EMPTY if holding.elastic is None else holding.elastic.base
+    after = EMPTY if allocation.elastic is None else allocation.elastic.base
     if after == before:
         return
-    old, new = holding.on_ranks(before - after), holding.on_ranks(after - before)
+    old, new = allocation.on_ranks(before - after), allocation.on_ranks(after - before)
     if book.amounts.of_blocks(old) == book.amounts.of_blocks(new):
         return  # as many of equals
     for blocks, is_firm in ((old, False), (new, True)):
         if blocks:
-            book.changes(holding.account, blocks, -1, not is_firm, now_s)
-            book.changes(holding.account, blocks, 1, is_firm, now_s)
+            book.changes(allocation.account, blocks, -1, not is_firm, now_s)
+            book.changes(allocation.account, blocks, 1, is_firm, now_s)

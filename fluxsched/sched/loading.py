@@ -64,7 +64,7 @@ def split_plugins(spec: str) -> tuple[str, list[str]]:
 
 
 def join_plugins(policy: str, plugins: list[str] | tuple[str, ...]) -> str:
-    """The text that `split_plugins` takes apart."""
+    """Return the text that `split_plugins` takes apart."""
     return PLUGIN_SIGN.join([policy, *plugins])
 
 
@@ -113,7 +113,7 @@ def offered(group: str) -> list[EntryPoint]:
 
 
 def in_packages(noun: str, group: str, name: str) -> type[Any] | None:
-    """The class that a package offers under this name, as an entry point; None if none does."""
+    """Return the class that a package offers under this name, as an entry point; None if none does."""
     found = {point.value: point for point in offered(group) if point.name == name}
     if not found:
         return None

@@ -43,11 +43,11 @@ from fluxsched.sched.decisions import (
 from fluxsched.sched.extras import AllMayGo, ExtrasSearch, MayGo
 from fluxsched.sched.fair.accounts import Account
 from fluxsched.sched.fair.usage import safe_of
-from fluxsched.sched.ledger import Holding
+from fluxsched.sched.ledger import JobAllocation
 from fluxsched.sched.loading import Option
-from fluxsched.sched.plan.counted import Plan
+from fluxsched.sched.plan.counted_plan import Plan
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
-from fluxsched.sched.pool.choice import AskedAmounts
+from fluxsched.sched.pool.amounts import AskedAmounts
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
     BINPACKING,
@@ -63,19 +63,19 @@ from fluxsched.sched.pool.placement import (
 )
 from fluxsched.sched.preemption import (
     UNKNOWN,
-    IfGone,
     LackingParts,
     Leaving,
     Openings,
     PartHeld,
     PreemptibleJobs,
     Preemptions,
+    WhatIfPreempted,
     enough,
     merged,
     rank_of,
 )
-from fluxsched.sched.queue import AccountLines, Skips, Waiting
-from fluxsched.sched.sorted_jobs import FIFO, LXF, ORDERS
+from fluxsched.sched.queue import AccountLines, PendingJobs
+from fluxsched.sched.sorted_jobs import FIFO, LXF, ORDERS, PendingJob, Skips
 
 __all__ = [
     "ANYTHING",
@@ -111,10 +111,9 @@ __all__ = [
     "ExtrasSearch",
     "Fits",
     "Grow",
-    "Holding",
-    "IfGone",
     "Infeasible",
     "Insufficient",
+    "JobAllocation",
     "JobIndex",
     "LackingParts",
     "Leaving",
@@ -125,6 +124,8 @@ __all__ = [
     "PartHeld",
     "Pause",
     "Pending",
+    "PendingJob",
+    "PendingJobs",
     "Plan",
     "Policy",
     "Preempt",
@@ -141,6 +142,7 @@ __all__ = [
     "View",
     "Waiting",
     "Wake",
+    "WhatIfPreempted",
     "Withhold",
     "cores_in",
     "decide",
@@ -152,6 +154,9 @@ __all__ = [
     "reads_fair",
     "safe_of",
 ]
+
+Waiting = PendingJob
+"""The name that `PendingJob` had in 0.1.0."""
 
 PLACEMENT: Final = Option(
     WORST_FIT, (WORST_FIT, BEST_FIT, LEAST_LOST), help="spread the load, fill gaps first, or leave least of a node"
@@ -181,7 +186,7 @@ ANYTHING, ITSELF, ITS_START, NOTHING = "anything", "itself", "its start", "nothi
 class Running(NamedTuple):
     """One job that holds resources; masks are of cores and of GPUs. `expiration_s` is wall time, 0.0 for none.
 
-    `started_s` is wall time, too; `account`, `preemptible_after_s`, `queue` and `name` are as in `Waiting`.
+    `started_s` is wall time, too; `account`, `preemptible_after_s`, `queue` and `name` are as in `PendingJob`.
     """
 
     jobid: int
@@ -199,21 +204,21 @@ class View(Protocol):
     """View of one group for a policy: its own queue, and what the queues of the group share."""
 
     @property
-    def queue(self) -> Iterator[Waiting]:
+    def queue(self) -> Iterator[PendingJob]:
         """Jobs that may start, in priority order; each access begins with the first."""
         ...
 
     @property
-    def first(self) -> Waiting | None:
+    def first(self) -> PendingJob | None:
         """The first of them; once it has been started, the next."""
         ...
 
-    def first_beside(self, queues: Collection[str]) -> Waiting | None:
+    def first_beside(self, queues: Collection[str]) -> PendingJob | None:
         """Return the first job whose queue is none of these; None where all are of one queue, or accounts have limits.
         """
         ...
 
-    def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
+    def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[PendingJob | None]:
         """Jobs that may start, in one of the ORDERS, without those that `skips` names, now and as it grows.
 
         Jobs whose decision cannot differ from the last pass are left out where the policy allows that
@@ -221,7 +226,7 @@ class View(Protocol):
         """
         ...
 
-    def job(self, jobid: int) -> Waiting | None:
+    def job(self, jobid: int) -> PendingJob | None:
         """Return the job of this id, if it is pending in this queue; else None."""
         ...
 
@@ -255,12 +260,12 @@ class View(Protocol):
         """The targets that are kept for jobs (`Withhold`); to be read only."""
         ...
 
-    def is_held_back(self, job: Waiting) -> bool:
+    def is_held_back(self, job: PendingJob) -> bool:
         """Return whether a plugin defers this very job in this pass, but not its equals: no placement is found for it.
         """
         ...
 
-    def is_put_off(self, job: Waiting, whole: bool = False) -> bool:
+    def is_put_off(self, job: PendingJob, whole: bool = False) -> bool:
         """Return whether preemption for this job is deferred in this pass: another group of its queue may start it as
         it is.
 
@@ -269,7 +274,7 @@ class View(Protocol):
         """
         ...
 
-    def find_on(self, job: Waiting, rank: int) -> Fits | None:
+    def find_on(self, job: PendingJob, rank: int) -> Fits | None:
         """Return a placement of the job on this one target, even if the target is reserved for it; None if there is
         none.
         """
@@ -280,11 +285,11 @@ class View(Protocol):
         """The reservations of this pass, including those of the group's other queues."""
         ...
 
-    def place(self, job: Waiting, placement: str = WORST_FIT) -> Outcome:
+    def place(self, job: PendingJob, placement: str = WORST_FIT) -> Outcome:
         """Return Fits, Insufficient or Infeasible for this job on what is free now, with the reason in words."""
         ...
 
-    def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
+    def find(self, job: PendingJob, placement: str = WORST_FIT) -> Fits | None:
         """Return a placement of the job, or None without a reason, for passes that look at many jobs."""
         ...
 
@@ -293,19 +298,19 @@ class View(Protocol):
         """Return the preemptible jobs, those being preempted, and the number that still may be; to be read only."""
         ...
 
-    def if_gone(self) -> IfGone:
+    def if_gone(self) -> WhatIfPreempted:
         """Return a what-if, for a `with` block, in which jobs are gone; do not yield inside the block."""
         ...
 
     def step(self, jobid: int) -> Fits | None:
-        """The next step of a running elastic job, for `Grow`: of the part that is least beyond its minimum.
+        """Return the next step of a running elastic job, for `Grow`: of the part that is least beyond its minimum.
 
         It is free, near to what the part has, and in the way of no reservation. None if no part can have more now:
         the job is as large as it may be, nothing suits, or it rests after a shrink; another pass comes when that ends.
         """
         ...
 
-    def reason(self, job: Waiting) -> Callable[[], str]:
+    def reason(self, job: PendingJob) -> Callable[[], str]:
         """Why the job does not start, worked out when it is needed; for `Pending` and `Reserve`."""
         ...
 
@@ -331,8 +336,8 @@ class Policy(Protocol):
       names of FairSettings and values that it was given instead.
     - `ended(job, now_s)`: is called when a job (`Running`) gives back the last of what it has held.
     - `explain(lines, job, now_s)`: with accounts, why a job waits (`core.job_text.Why`; without reason: the usual one).
-    - `why_not_preempted(lines, waiting, job, preemptions, now_s)`: what keeps running jobs from being preempted for one
-      that waits for resources; `lines` if there are accounts, `waiting` has the waiting jobs by id.
+    - `why_not_preempted(jobs, job, preemptions, now_s)`: what keeps running jobs from being preempted for one that
+      waits for resources; `jobs` are all of its queue (`PendingJobs`).
     - `INNER`: which of its OPTIONS names another policy, which is given to it ready; options that it does not have are
       that policy's.
     """
@@ -341,7 +346,7 @@ class Policy(Protocol):
     OPTIONS: ClassVar[Mapping[str, Option]]
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        """Yields decisions for one group at `now_s` (wall time, seconds)."""
+        """Yield decisions for one group at `now_s` (wall time, seconds)."""
         ...
 
 
@@ -356,13 +361,13 @@ def reads_fair(policy: Policy) -> bool:
 
 
 def placement_of(policy: Policy) -> str:
-    """The one of PLACEMENTS by which the policy places jobs (its attribute `placement`)."""
+    """Return the one of PLACEMENTS by which the policy places jobs (its attribute `placement`)."""
     found: Any = getattr(policy, "placement", None)
     return found if found in PLACEMENTS else WORST_FIT
 
 
-def decide(job: Waiting, outcome: Outcome) -> Decision:
-    """The decision that an outcome calls for when nothing else is weighed: start, wait, or never."""
+def decide(job: PendingJob, outcome: Outcome) -> Decision:
+    """Return the decision that an outcome calls for when nothing else is weighed: start, wait, or never."""
     match outcome:
         case Fits():
             return Start(job.jobid, outcome)

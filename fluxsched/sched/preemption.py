@@ -22,15 +22,15 @@ from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.fair.accounts import RATE_WINDOW_S, Account, FairSettings
-from fluxsched.sched.ledger import ElasticPart, Holding, Ledger, without_ranks
-from fluxsched.sched.pool.choice import AskedAmounts, Need, PartChoice, need_of, slots_of_idle, slots_on
+from fluxsched.sched.ledger import ElasticPart, JobAllocation, Ledger, without_ranks
+from fluxsched.sched.pool.allowed_targets import Need, PartChoice, need_of, slots_of_idle, slots_on
+from fluxsched.sched.pool.amounts import AskedAmounts
+from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, words_of
+from fluxsched.sched.pool.find_fit import room_for
 from fluxsched.sched.pool.parts import Hall, by_suited, choices_of, offers, suited_ever, suited_now
-from fluxsched.sched.pool.place import WhatIf, asked_amounts, room_for
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
     FIRST_FIT,
-    LOW_BITS,
-    WORD_SHIFT,
     Blocks,
     Fits,
     HeldBlocks,
@@ -39,12 +39,12 @@ from fluxsched.sched.pool.placement import (
     cores_in,
     on_targets,
     parts_in,
-    words_of,
 )
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.select import count_nodes
+from fluxsched.sched.pool.select_targets import count_nodes
 from fluxsched.sched.pool.switches import Place
 from fluxsched.sched.pool.target_class import TargetClass
+from fluxsched.sched.pool.what_if import WhatIf
 
 PREEMPT_TIMEOUT_S: Final = 5.0
 """`[exec] preempt-timeout`, where nothing else is known."""
@@ -130,12 +130,12 @@ class Preemptions:
         """Return whether the job must not be preempted at `now_s`: it is not here, is ending, or has not allowed it
         yet.
         """
-        holding = self._ledger.get(jobid)
-        if holding is None or holding.must_end or holding.preemptible_after_s is None:
+        allocation = self._ledger.get(jobid)
+        if allocation is None or allocation.must_end or allocation.preemptible_after_s is None:
             return True
         if jobid in self.going or jobid in self._spared:
             return True
-        return now_s < holding.started_s + holding.preemptible_after_s or self.left(now_s) <= 0
+        return now_s < allocation.started_s + allocation.preemptible_after_s or self.left(now_s) <= 0
 
     def awaits(self, jobid: int, start_s: float, now_s: float) -> bool:
         """Return whether a job that is to start at `start_s` (wall time, seconds) does so in place of preempted ones.
@@ -144,29 +144,29 @@ class Preemptions:
 
     def usage_going(self) -> Iterator[tuple[Account, float]]:
         """Yield the usage of resources being released, in units of weight, with its account."""
-        for holding, blocks in self._blocks_going():
-            if holding.account is not None:
-                yield holding.account, self.running.usage(HeldBlocks(blocks))
+        for allocation, blocks in self._blocks_going():
+            if allocation.account is not None:
+                yield allocation.account, self.running.usage(HeldBlocks(blocks))
 
-    def holdings_going(self) -> list[Holding]:
-        """Return the holdings of the jobs being preempted."""
-        return [self._ledger.holdings[jobid] for jobid in self.going]
+    def allocations_going(self) -> list[JobAllocation]:
+        """Return the allocations of the jobs being preempted."""
+        return [self._ledger.allocations[jobid] for jobid in self.going]
 
-    def if_gone(self, pool: Pool) -> IfGone:
+    def if_gone(self, pool: Pool) -> WhatIfPreempted:
         """Return a what-if in which all resources being released are free; for a `with` block."""
-        return IfGone(pool, self._ledger, [blocks for _, blocks in self._blocks_going()])
+        return WhatIfPreempted(pool, self._ledger, [blocks for _, blocks in self._blocks_going()])
 
-    def _blocks_going(self) -> Iterator[tuple[Holding, Blocks]]:
+    def _blocks_going(self) -> Iterator[tuple[JobAllocation, Blocks]]:
         """Yield the blocks of jobs being preempted, and those that other jobs are to release."""
         for jobid in self.going:
-            holding = self._ledger.holdings[jobid]
-            yield holding, holding.staying
+            allocation = self._ledger.allocations[jobid]
+            yield allocation, allocation.staying
         for jobid in self.leaving:
-            holding = self._ledger.holdings[jobid]
-            yield holding, holding.on_ranks(holding.leaving)
+            allocation = self._ledger.allocations[jobid]
+            yield allocation, allocation.on_ranks(allocation.leaving)
 
     @property
-    def elastic(self) -> Mapping[int, Holding]:
+    def elastic(self) -> Mapping[int, JobAllocation]:
         """The running jobs that may change their size."""
         return self._ledger.elastic.by_id
 
@@ -192,23 +192,23 @@ class Preemptions:
 
     # ---- events
 
-    def began(self, holding: Holding) -> None:
+    def began(self, allocation: JobAllocation) -> None:
         """Record that a job holds resources."""
-        if holding.elastic is not None:
+        if allocation.elastic is not None:
             self.in_use = True
-        if holding.preemptible_after_s is None or holding.jobid in self.going or holding.jobid in self._spared:
+        if allocation.preemptible_after_s is None or allocation.jobid in self.going or allocation.jobid in self._spared:
             return
         self.in_use = True
-        self.running.began(holding)
+        self.running.began(allocation)
 
-    def found(self, holding: Holding, preempted_s: float | None, now_s: float) -> None:
+    def found(self, allocation: JobAllocation, preempted_s: float | None, now_s: float) -> None:
         """Enter a job found running, and whether it was preempted (None: not); the job it was preempted for is unknown.
         """
         if preempted_s is None:
-            self.began(holding)
+            self.began(allocation)
             return
         began_s = min(preempted_s, now_s)
-        self._goes(holding.jobid, UNKNOWN, began_s)
+        self._goes(allocation.jobid, UNKNOWN, began_s)
         self._begun_s = deque(sorted((*self._begun_s, began_s)))
 
     def freed(self, jobid: int, waits: Callable[[int], bool]) -> None:
@@ -229,8 +229,8 @@ class Preemptions:
     def has_left(self, jobid: int, waits: Callable[[int], bool]) -> None:
         """Update after a job that is to release targets has freed some, or is to release fewer."""
         leaving = self.leaving[jobid]
-        holding = self._ledger.get(jobid)
-        still = EMPTY if holding is None else holding.leaving
+        allocation = self._ledger.get(jobid)
+        still = EMPTY if allocation is None else allocation.leaving
         for beneficiary, ranks in list(leaving.items()):
             if ranks & still:
                 leaving[beneficiary] = ranks & still
@@ -271,26 +271,26 @@ class Preemptions:
         if not waits(beneficiary):
             self.looked_after((beneficiary,))
 
-    def preempt(self, holding: Holding, beneficiary: int, now_s: float) -> None:
+    def preempt(self, allocation: JobAllocation, beneficiary: int, now_s: float) -> None:
         """Record that the job, which `refuses` allows, is preempted for the beneficiary."""
-        self.running.ended(holding.jobid)
-        self._goes(holding.jobid, beneficiary, now_s)
+        self.running.ended(allocation.jobid)
+        self._goes(allocation.jobid, beneficiary, now_s)
         self._begun_s.append(now_s)
-        if holding.account is not None:
-            self.of_account[holding.account] = self.of_account.get(holding.account, 0) + 1
+        if allocation.account is not None:
+            self.of_account[allocation.account] = self.of_account.get(allocation.account, 0) + 1
 
-    def shrink(self, holding: Holding, ranks: Idset, beneficiary: int) -> None:
+    def shrink(self, allocation: JobAllocation, ranks: Idset, beneficiary: int) -> None:
         """Record for which beneficiary (UNKNOWN: none) the job is to release these targets, as in the ledger."""
         self.in_use = True
-        leaving = self.leaving.setdefault(holding.jobid, {})
+        leaving = self.leaving.setdefault(allocation.jobid, {})
         leaving[beneficiary] = leaving.get(beneficiary, EMPTY) | ranks
-        self.awaited.setdefault(beneficiary, set()).add(holding.jobid)
-        self.resized(holding)
+        self.awaited.setdefault(beneficiary, set()).add(allocation.jobid)
+        self.resized(allocation)
 
-    def resized(self, holding: Holding) -> None:
+    def resized(self, allocation: JobAllocation) -> None:
         """Update a job that has more resources than before, or is to release some."""
-        if holding.jobid in self.running.jobs:
-            self.running.began(holding)
+        if allocation.jobid in self.running.jobs:
+            self.running.began(allocation)
 
 
 # ---- running
@@ -314,9 +314,9 @@ UsageOf = Callable[[Holds], float]
 """Function that returns the usage of a holder in units of weight (u in the formulas)."""
 
 
-def rank_of(holding: Holding) -> int:
-    """The first rank on which a job holds something."""
-    block = holding.blocks[0]
+def rank_of(allocation: JobAllocation) -> int:
+    """Return the first rank on which a job holds something."""
+    block = allocation.blocks[0]
     return block.at << WORD_SHIFT | (block.word & -block.word).bit_length() - 1
 
 
@@ -379,8 +379,8 @@ class PreemptibleJobs:
     """Preemptible jobs of a scheduler; `jobs` by id, in the order of their starts, and `of_account` by account."""
 
     def __init__(self, usage_of: UsageOf) -> None:
-        self.jobs: dict[int, Holding] = {}
-        self.of_account: dict[Account, dict[int, Holding]] = {}
+        self.jobs: dict[int, JobAllocation] = {}
+        self.of_account: dict[Account, dict[int, JobAllocation]] = {}
         self.by_target: dict[int, TargetJobs] = {}
         self.origin_s = 0.0
         self._usage_of = usage_of
@@ -390,28 +390,28 @@ class PreemptibleJobs:
     def __len__(self) -> int:
         return len(self.jobs)
 
-    def began(self, holding: Holding) -> None:
+    def began(self, allocation: JobAllocation) -> None:
         """Enter a job that may be preempted, now or later, or that holds less than before."""
-        jobid = holding.jobid
-        self.jobs[jobid] = holding
+        jobid = allocation.jobid
+        self.jobs[jobid] = allocation
         self._touched[jobid] = None
-        if holding.account is not None:
-            self.of_account.setdefault(holding.account, {})[jobid] = holding
+        if allocation.account is not None:
+            self.of_account.setdefault(allocation.account, {})[jobid] = allocation
 
     def ended(self, jobid: int) -> None:
         """Remove a job that has ended or is being preempted."""
-        holding = self.jobs.pop(jobid, None)
-        if holding is None:
+        allocation = self.jobs.pop(jobid, None)
+        if allocation is None:
             return
         if jobid in self._known:
             self._touched[jobid] = None
         else:  # it was never taken in
             self._touched.pop(jobid, None)
-        if holding.account is not None:
-            mine = self.of_account[holding.account]
+        if allocation.account is not None:
+            mine = self.of_account[allocation.account]
             del mine[jobid]
             if not mine:
-                del self.of_account[holding.account]
+                del self.of_account[allocation.account]
 
     def usage(self, held: Holds) -> float:
         """Return the usage of a job, or a part of one, in units of weight."""
@@ -451,7 +451,7 @@ class PreemptibleJobs:
         return [(rank, self.by_target[rank]) for rank in ranks]
 
     def ranks_of(self, jobid: int) -> list[int]:
-        """The ranks on which the job holds something, as of the last `catch_up`."""
+        """Return the ranks on which the job holds something, as of the last `catch_up`."""
         return [part.rank for part in parts_in(on_targets(self._known.get(jobid, ())))]
 
     def catch_up(self) -> bool:
@@ -462,9 +462,9 @@ class PreemptibleJobs:
             for rank, *_ in parts_in(on_targets(self._known.pop(jobid, ()))):
                 del self.by_target[rank].parts[jobid]
                 stale.add(rank)
-            holding = self.jobs.get(jobid)
-            if holding is not None:
-                self._enter(holding, stale)
+            allocation = self.jobs.get(jobid)
+            if allocation is not None:
+                self._enter(allocation, stale)
         for rank in stale:
             target = self.by_target[rank]
             if target.parts:
@@ -473,19 +473,20 @@ class PreemptibleJobs:
                 del self.by_target[rank]
         return not self._touched
 
-    def _enter(self, holding: Holding, stale: set[int]) -> None:
-        blocks = holding.staying
-        usage = self._usage_of(HeldBlocks(blocks) if holding.leaving else holding)
-        jobid, account = holding.jobid, holding.account
+    def _enter(self, allocation: JobAllocation, stale: set[int]) -> None:
+        blocks = allocation.staying
+        usage = self._usage_of(HeldBlocks(blocks) if allocation.leaving else allocation)
+        jobid, account = allocation.jobid, allocation.account
         if not self._known:
-            self.origin_s = holding.started_s
-        allowed_s = inf if holding.preemptible_after_s is None else holding.started_s + holding.preemptible_after_s
+            self.origin_s = allocation.started_s
+        after_s = allocation.preemptible_after_s
+        allowed_s = inf if after_s is None else allocation.started_s + after_s
         self._known[jobid] = blocks
         for rank, cores, gpus, amounts in parts_in(on_targets(blocks)):
             target = self.by_target.get(rank)
             if target is None:
                 target = self.by_target[rank] = TargetJobs()
-            target.parts[jobid] = PartHeld(holding.started_s, jobid, usage, account, allowed_s, cores, gpus, amounts)
+            target.parts[jobid] = PartHeld(allocation.started_s, jobid, usage, account, allowed_s, cores, gpus, amounts)
             stale.add(rank)
 
 
@@ -540,7 +541,7 @@ def merged(chosen: Sequence[Leaving]) -> dict[int, Idset]:
     return {jobid: Idset.of(ranks) for jobid, ranks in found.items()}
 
 
-class IfGone:
+class WhatIfPreempted:
     """Hypothetical state of a pool within a `with` block; `going` are blocks that are assumed to be free."""
 
     __slots__ = ("_going", "_ledger", "_left", "_pool", "_what_if")
@@ -552,7 +553,7 @@ class IfGone:
         self._left: dict[int, Idset] = {}  # the targets that jobs have left that go on
         self._what_if = WhatIf(pool)
 
-    def __enter__(self) -> IfGone:
+    def __enter__(self) -> WhatIfPreempted:
         self._what_if.__enter__()
         for blocks in self._going:
             self._what_if.give(blocks)
@@ -564,32 +565,32 @@ class IfGone:
     def give(self, jobids: Iterable[int]) -> None:
         """Free all resources of these jobs, too."""
         for jobid in jobids:
-            holding = self._ledger.get(jobid)
-            if holding is not None:
-                self._what_if.give(self._rest_of(holding))
+            allocation = self._ledger.get(jobid)
+            if allocation is not None:
+                self._what_if.give(self._rest_of(allocation))
 
-    def leave_all(self, leaving: Sequence[Leaving]) -> None:
+    def release_targets(self, leaving: Sequence[Leaving]) -> None:
         """Release these targets of jobs that go on, too."""
         for jobid, ranks in merged(leaving).items():
-            self._what_if.give(self._ledger.holdings[jobid].on_ranks(ranks))
+            self._what_if.give(self._ledger.allocations[jobid].on_ranks(ranks))
             self._left[jobid] = self._left.get(jobid, EMPTY) | ranks
 
-    def come_back(self, leaving: Sequence[Leaving]) -> None:
+    def restore_targets(self, leaving: Sequence[Leaving]) -> None:
         """Undo the release of these targets."""
         for jobid, ranks in merged(leaving).items():
-            self._what_if.keep(self._ledger.holdings[jobid].on_ranks(ranks))
+            self._what_if.keep(self._ledger.allocations[jobid].on_ranks(ranks))
             self._left[jobid] -= ranks
 
     def fits_without(self, leaving: Sequence[Leaving], shape: Shape) -> bool:
         """Return whether the shape fits if these targets had not been released."""
         mark = self.mark()
-        self.come_back(leaving)
+        self.restore_targets(leaving)
         fits = self.fits(shape)
         self.back(mark)
         return fits
 
     def mark(self) -> tuple[int, dict[int, Idset]]:
-        """A point to go back to."""
+        """Return a point to go back to."""
         return self._what_if.mark(), dict(self._left)
 
     def back(self, mark: tuple[int, dict[int, Idset]]) -> None:
@@ -605,7 +606,8 @@ class IfGone:
         return request.nodes.min - count_nodes(self._pool.choice_of(shape), need_of(request, request.slots.min))
 
     def lacking_switches(self, shape: Shape, ranks: int) -> list[int]:
-        """The targets under each switch where the shape may fit within its bound once `ranks` are free, as counted.
+        """Return the targets under each switch where the shape may fit within its bound once `ranks` are free, as
+        counted.
 
         Those that lack least come first; SWITCHES_TRIED at most.
         """
@@ -623,12 +625,12 @@ class IfGone:
                     found.append((lacking, number, at, under))
         return [under for *_, under in nsmallest(SWITCHES_TRIED, found)]
 
-    def _rest_of(self, holding: Holding) -> Blocks:
+    def _rest_of(self, allocation: JobAllocation) -> Blocks:
         """Return the blocks of a job on targets that it has not released and is not to release."""
-        left = self._left.get(holding.jobid)
+        left = self._left.get(allocation.jobid)
         if left is None:
-            return holding.staying
-        return without_ranks(holding.staying, left)
+            return allocation.staying
+        return without_ranks(allocation.staying, left)
 
     def seat(self, shape: Shape, wanted: Fits | None) -> None:
         """Take the wanted placement for a job, else any other; nothing if it does not fit."""
@@ -654,10 +656,10 @@ class IfGone:
         return self._what_if.find(shape, BEST_FIT) is not None
 
     def spare(self, jobid: int, shape: Shape) -> bool:
-        """Keeps a job that was given, if the shape fits all the same; whether it does."""
-        what_if, holding = self._what_if, self._ledger.holdings[jobid]
+        """Keep a job that was given, if the shape fits all the same; return whether it does."""
+        what_if, allocation = self._what_if, self._ledger.allocations[jobid]
         mark = what_if.mark()
-        what_if.keep(self._rest_of(holding))
+        what_if.keep(self._rest_of(allocation))
         if what_if.find(shape, BEST_FIT) is not None:
             return True
         what_if.back(mark)
@@ -669,7 +671,7 @@ class IfGone:
 
     def asked(self, shape: Shape) -> AskedAmounts:
         """Return a request of amounts without cores with its targets, by which the shortage on each can be found."""
-        return asked_amounts(self._pool, shape.request, self._pool.narrowed.get(shape.number))
+        return self._pool.asked_amounts(shape.request, self._pool.narrowed.get(shape.number))
 
 
 class Openings:
@@ -711,7 +713,9 @@ class Openings:
         return None if opening.fits else opening
 
     def able(self) -> list[dict[int, int]]:
-        """The usable targets that could hold a node, word by word; of several parts, of each, the scarcest first."""
+        """Return the usable targets that could hold a node, word by word; of several parts, of each, the scarcest
+        first.
+        """
         if self._choices:
             return [dict(words_of(mask)) for _, mask in scarcest_first(self._pool, self._choices)]
         found: dict[int, int] = {}
@@ -749,7 +753,7 @@ def enough(there: Amounts, need: Amounts) -> bool:
 # ---- lacking parts
 
 def scarcest_first(pool: Pool, choices: Sequence[PartChoice]) -> list[tuple[int, int]]:
-    """The parts, by number, each with the mask of the usable targets that could suit it."""
+    """Return the parts, by number, each with the mask of the usable targets that could suit it."""
     down = pool.down.mask
     able = [mask & ~down for mask in suited_ever(choices)]
     return sorted(enumerate(able), key=lambda each: each[1].bit_count())

@@ -19,15 +19,7 @@ from fluxsched.sched.fair.account_order import FairOrder
 from fluxsched.sched.fair.accounts import Account
 from fluxsched.sched.fair.usage import UsageBook
 from fluxsched.sched.pool.placement import Shape
-from fluxsched.sched.sorted_jobs import CHUNK, FIFO, FIXED, LXF, QueueKey, Skips, SortedJobs, Waiting, expansion
-
-__all__ = [
-    "CHUNK",
-    "WAITING_MAX",
-    "PendingJobs",
-    "Skips",
-    "Waiting",
-]
+from fluxsched.sched.sorted_jobs import FIFO, FIXED, LXF, PendingJob, QueueKey, Skips, SortedJobs, expansion
 
 WAITING_MAX = 2_000_000
 """Jobs in one queue: twice the million that RFC 27 asks for, about 1 KiB each."""
@@ -42,7 +34,7 @@ class PendingJobs:
     """
 
     def __init__(self) -> None:
-        self.by_id: dict[int, Waiting] = {}
+        self.by_id: dict[int, PendingJob] = {}
         self._offered = SortedJobs()
         self._held = SortedJobs()
         self._orders: dict[str, SortedJobs] = {}
@@ -59,32 +51,32 @@ class PendingJobs:
     def __contains__(self, jobid: int) -> bool:
         return jobid in self.by_id
 
-    def __iter__(self) -> Iterator[Waiting]:
+    def __iter__(self) -> Iterator[PendingJob]:
         """Jobs that may start, in order; one that is added meanwhile may be met or not."""
-        return cast("Iterator[Waiting]", self._offered.walk(Skips()))  # None comes only where jobs are skipped
+        return cast("Iterator[PendingJob]", self._offered.walk(Skips()))  # None comes only where jobs are skipped
 
     @property
-    def first(self) -> Waiting | None:
+    def first(self) -> PendingJob | None:
         """The first job that may start."""
         chunks = self._offered.chunks
         return chunks[0].jobs[0] if chunks else None
 
-    def first_but(self, shapes: set[int]) -> Waiting | None:
-        """The first of them that is of none of these shapes, by number."""
+    def first_but(self, shapes: set[int]) -> PendingJob | None:
+        """Return the first of them that is of none of these shapes, by number."""
         skips = Skips()
         skips.unfit = shapes
         return next((job for job in self._offered.walk(skips) if job is not None), None)
 
-    def first_beside(self, queues: Collection[str], shapes: Set[int] = frozenset()) -> Waiting | None:
-        """The first of them that is neither of these queues nor of one of these shapes, by number.
+    def first_beside(self, queues: Collection[str], shapes: Set[int] = frozenset()) -> PendingJob | None:
+        """Return the first of them that is neither of these queues nor of one of these shapes, by number.
 
         None where all jobs are of one queue.
         """
-        found: Waiting | None = None
+        found: PendingJob | None = None
         for name, jobs in self._by_queue.items():
             if name in queues:
                 continue
-            first: Waiting | None = jobs.chunks[0].jobs[0]
+            first: PendingJob | None = jobs.chunks[0].jobs[0]
             if shapes:
                 skips = Skips()
                 skips.unfit |= shapes
@@ -93,12 +85,12 @@ class PendingJobs:
                 found = first
         return found
 
-    def is_head(self, job: Waiting) -> bool:
+    def is_head(self, job: PendingJob) -> bool:
         """Return whether the job is the first of its queue, where there are several."""
         jobs = self._by_queue.get(job.queue)
         return jobs is not None and jobs.chunks[0].jobs[0] is job
 
-    def first_of(self, shapes: set[int], limit: int) -> list[Waiting]:
+    def first_of(self, shapes: set[int], limit: int) -> list[PendingJob]:
         """Return the first jobs that are of one of these shapes, `limit` at most."""
         skips = Skips()
         skips.unfit = {shape.number for shape, _ in self._offered.shapes()} - shapes
@@ -110,7 +102,7 @@ class PendingJobs:
         return self._offered.size
 
     @property
-    def last(self) -> Waiting | None:
+    def last(self) -> PendingJob | None:
         """The last job that may start."""
         chunks = self._offered.chunks
         return chunks[-1].jobs[-1] if chunks else None
@@ -121,14 +113,14 @@ class PendingJobs:
         """
         return chain(self._offered.shapes(), self._held.shapes())
 
-    def get(self, jobid: int) -> Waiting | None:
+    def get(self, jobid: int) -> PendingJob | None:
         return self.by_id.get(jobid)
 
-    def everyone(self) -> list[Waiting]:
+    def everyone(self) -> list[PendingJob]:
         """Return all jobs in order, those on hold last."""
         return [*self._offered, *self._held]
 
-    def walk(self, skips: Skips, order: str = FIFO, now_s: float = 0.0) -> Iterator[Waiting | None]:
+    def walk(self, skips: Skips, order: str = FIFO, now_s: float = 0.0) -> Iterator[PendingJob | None]:
         """Jobs that may start, in one of the ORDERS, without those that `skips` names, now or later.
 
         Now and then None comes instead of a job, so that the caller may pause.
@@ -139,8 +131,8 @@ class PendingJobs:
             return self._by_expansion(skips, now_s)
         return self._ordered(order).walk(skips)
 
-    def add(self, job: Waiting) -> QueueKey:
-        """Returns the job's key. Raises LimitExceeded when the queue is full."""
+    def add(self, job: PendingJob) -> QueueKey:
+        """Return the job's key. Raises LimitExceeded when the queue is full."""
         jobid, priority, t_submit_s = job[0], job[1], job[3]  # names of a tuple cost more
         if jobid in self.by_id:
             raise LocalProtocolError(f"job {jobid} is in the queue already")
@@ -170,8 +162,8 @@ class PendingJobs:
                 jobs.add(FIXED[order](job), job)
         return key
 
-    def remove(self, jobid: int) -> Waiting | None:
-        """Takes a job off the queue; None if it is not there."""
+    def remove(self, jobid: int) -> PendingJob | None:
+        """Take a job off the queue; None if it is not there."""
         job = self.by_id.pop(jobid, None)
         if job is None:
             return None
@@ -198,7 +190,7 @@ class PendingJobs:
         return job
 
     def prioritize(self, jobid: int, priority: int) -> bool:
-        """Moves the job to its new place; whether it is there."""
+        """Move the job to its new place; return whether it is there."""
         job = self.by_id.get(jobid)
         if job is None:
             return False
@@ -232,7 +224,7 @@ class PendingJobs:
                     self.lines.of_queue(each.queue).add(each.key, each)
         self._queue = queue
 
-    def _enters(self, book: UsageBook, key: QueueKey, job: Waiting) -> None:
+    def _enters(self, book: UsageBook, key: QueueKey, job: PendingJob) -> None:
         assert job.account is not None
         counted = self.counted
         if counted is None:
@@ -245,7 +237,7 @@ class PendingJobs:
         if self.lines is not None:
             self.lines.add(key, job)
 
-    def _exits(self, book: UsageBook, key: QueueKey, job: Waiting) -> None:
+    def _exits(self, book: UsageBook, key: QueueKey, job: PendingJob) -> None:
         assert job.account is not None
         counted = self.counted
         if counted is None or counted[job.jobid] == 1:
@@ -258,7 +250,7 @@ class PendingJobs:
             self.lines.remove(key, job)
 
     def check(self) -> None:
-        """Asserts that the lines of queues and accounts have the jobs that are offered, in their order."""
+        """Assert that the lines of queues and accounts have the jobs that are offered, in their order."""
         if self._by_queue:
             both = sorted([job for jobs in self._by_queue.values() for job in jobs], key=lambda job: job.key)
             assert both == list(self._offered), "queues have other jobs in line"
@@ -273,7 +265,7 @@ class PendingJobs:
                 mine = list(self._by_queue.get(name, ()))
                 assert sorted(found, key=lambda job: job.key) == mine, f"queue {name!r} has other jobs by account"
 
-    def _by_expansion(self, skips: Skips, now_s: float) -> Iterator[Waiting | None]:
+    def _by_expansion(self, skips: Skips, now_s: float) -> Iterator[PendingJob | None]:
         jobs = SortedJobs()
         for job in self._offered:
             jobs.add((-expansion(job, now_s), *job.key), job)
@@ -315,19 +307,17 @@ class AccountLine:
         self._orders: dict[str, SortedJobs] = {}
 
     @property
-    def first(self) -> Waiting:
+    def first(self) -> PendingJob:
         """The first job in the queue's order."""
         return self.jobs.chunks[0].jobs[0]
 
-    def add(self, key: QueueKey, job: Waiting) -> None:
-        """Add a job."""
+    def add(self, key: QueueKey, job: PendingJob) -> None:
         self.jobs.add(key, job)
         self.preemptible += job.preemptible_after_s is not None
         for order, jobs in self._orders.items():
             jobs.add(FIXED[order](job), job)
 
-    def remove(self, key: QueueKey, job: Waiting) -> None:
-        """Remove a job."""
+    def remove(self, key: QueueKey, job: PendingJob) -> None:
         self.jobs.remove(key)
         self.preemptible -= job.preemptible_after_s is not None
         for order, jobs in self._orders.items():
@@ -356,7 +346,7 @@ class AccountLines:
     for queues once several have had jobs.
     """
 
-    def __init__(self, book: UsageBook, by_id: Mapping[int, Waiting]) -> None:
+    def __init__(self, book: UsageBook, by_id: Mapping[int, PendingJob]) -> None:
         self.book = book
         self.by_id = by_id
         self.by_account: dict[Account, AccountLine] = {}
@@ -387,7 +377,7 @@ class AccountLines:
             for account in planned:
                 self.book.touch(account)
 
-    def add(self, key: QueueKey, job: Waiting) -> None:
+    def add(self, key: QueueKey, job: PendingJob) -> None:
         """Add a job that may start."""
         account = job.account
         assert account is not None
@@ -404,7 +394,7 @@ class AccountLines:
         if line.first is job:
             self.touched[account] = None
 
-    def remove(self, key: QueueKey, job: Waiting) -> None:
+    def remove(self, key: QueueKey, job: PendingJob) -> None:
         """Remove a job that may start."""
         account = job.account
         assert account is not None
@@ -446,11 +436,11 @@ class AccountLines:
         else:
             self.order.offer(account, self.book.usage(line.first.shape))
 
-    def is_expedited(self, job: Waiting) -> bool:
+    def is_expedited(self, job: PendingJob) -> bool:
         """Return whether the job precedes all accounts."""
         return job.priority == EXPEDITED
 
-    def has(self, job: Waiting) -> bool:
+    def has(self, job: PendingJob) -> bool:
         """Return whether this very job is in the lines: with another priority, or on hold, it is another object."""
         return self.by_id.get(job.jobid) is job
 
@@ -472,7 +462,7 @@ class AccountLines:
 
 
 def about(limit_s: float) -> float:
-    """A lower bound of a limit, at most an eighth below it: there are few, however many limits there are.
+    """Return a lower bound of a limit, at most an eighth below it: there are few, however many limits there are.
 
     What people write is kept as it is: a limit that was too long is one of those, and so are all that equal it.
     """

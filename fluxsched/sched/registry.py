@@ -62,19 +62,19 @@ def split_queues(specs: str) -> tuple[str, dict[str, str]]:
 
 
 def join_queues(general: str, own: Mapping[str, str]) -> str:
-    """The text that `split_queues` takes apart."""
+    """Return the text that `split_queues` takes apart."""
     return ";".join([general, *[f"{queue}={spec}" for queue, spec in own.items()]])
 
 
 def names_in(spec: str) -> list[str]:
-    """The policies that a text names: one, and the one that it runs itself, if it is ours and does so."""
+    """Return the policies that a text names: one, and the one that it runs itself, if it is ours and does so."""
     name, options = parse_spec(split_plugins(spec)[0])
     key = inner_option(name)
     return [name] if key is None else [name, options.get(key, str(find(name).OPTIONS[key].default))]
 
 
 def inner_option(name: str) -> str | None:
-    """The option of one of our policies that names another, which it runs; None if it runs none."""
+    """Return the option of one of our policies that names another, which it runs; None if it runs none."""
     inner: str | None = getattr(_own(OWN[name]), "INNER", None) if name in OWN else None
     return inner
 
@@ -138,7 +138,7 @@ def make(name: str, options: Mapping[str, str]) -> Policy:
 
 
 def _inner(cls: type[Any], name: str, options: Mapping[str, str]) -> Policy:
-    """The policy inside of another, with the options that the other does not have."""
+    """Return the policy inside of another, with the options that the other does not have."""
     found = find(name)
     if getattr(found, "INNER", None) is not None:
         raise InvalidValue(f"policy {cls.name!r}: {cls.INNER}={name!r} runs another policy itself: name that one")
@@ -150,7 +150,7 @@ def _inner(cls: type[Any], name: str, options: Mapping[str, str]) -> Policy:
 
 
 def find(name: str) -> type[Any]:
-    """The class: one of ours, else one in a file (`is_file`), else an entry point."""
+    """Return the class: one of ours, else one in a file (`is_file`), else an entry point."""
     if name in OWN:
         return _own(OWN[name])
     if is_file(name):
@@ -208,7 +208,7 @@ ARGUMENTS: Final = {
 
 
 def make_plugin(spec: str) -> Plugin:
-    """A plugin ready to use, from `NAME:key=value,...`. Raises InvalidValue naming plugin and option."""
+    """Return a plugin ready to use, from `NAME:key=value,...`. Raises InvalidValue naming plugin and option."""
     name, options = parse_spec(spec, "plugin")
     cls = find_plugin(name)
     check_plugin_class(cls)
@@ -218,7 +218,7 @@ def make_plugin(spec: str) -> Plugin:
 
 
 def find_plugin(name: str) -> type[Any]:
-    """The class: one of ours, else one in a file, else an entry point."""
+    """Return the class: one of ours, else one in a file, else an entry point."""
     if name in OWN_PLUGINS:
         try:
             return _own(OWN_PLUGINS[name])
@@ -244,7 +244,7 @@ def unknown_plugin(name: str) -> InvalidValue:
 
 
 def check_plugin(spec: str) -> None:
-    """Raises InvalidValue for a plugin that is not known; its code is not run."""
+    """Raise InvalidValue for a plugin that is not known; its code is not run."""
     name, _ = parse_spec(spec, "plugin")
     if not is_file(name) and name not in known_plugins():
         raise unknown_plugin(name)

@@ -38,7 +38,7 @@ class AdmissionTerms:
     __slots__ = ()
 
 
-class Waiting(NamedTuple):
+class PendingJob(NamedTuple):
     """One waiting job, as policies see it; times in seconds, `duration_s` 0.0 for no limit.
 
     `account` is None unless a policy asks for accounts; `preemptible_after_s` is None if the job may not be preempted.
@@ -104,11 +104,11 @@ class Skips:
         """
         return set()
 
-    def fits_nowhere(self, job: Waiting) -> None:
+    def fits_nowhere(self, job: PendingJob) -> None:
         """Record that the job does not fit now, and so no other one of its shape does."""
         self.unfit.add(job.shape.number)
 
-    def too_long(self, job: Waiting, limit_s: float) -> None:
+    def too_long(self, job: PendingJob, limit_s: float) -> None:
         """Record that a job with this limit would delay a reservation, and so would a longer one of its shape."""
         number = job.shape.number
         self.long[number] = min(limit_s, self.long.get(number, inf))
@@ -119,7 +119,7 @@ class _Chunk:
 
     __slots__ = ("jobs", "keys", "shapes")
 
-    def __init__(self, keys: list[QueueKey], jobs: list[Waiting], shapes: dict[int, int]) -> None:
+    def __init__(self, keys: list[QueueKey], jobs: list[PendingJob], shapes: dict[int, int]) -> None:
         self.keys = keys
         self.jobs = jobs
         self.shapes = shapes
@@ -134,11 +134,11 @@ class SortedJobs:
         self._changes = 0
         self.size = 0
 
-    def __iter__(self) -> Iterator[Waiting]:
+    def __iter__(self) -> Iterator[PendingJob]:
         """Yield all jobs; nothing may change meanwhile."""
         return (job for chunk in self.chunks for job in chunk.jobs)
 
-    def add(self, key: QueueKey, job: Waiting) -> None:
+    def add(self, key: QueueKey, job: PendingJob) -> None:
         """Add a job that is not in the list."""
         self._changes += 1
         self.size += 1
@@ -168,7 +168,7 @@ class SortedJobs:
             lasts[at : at + 1] = [keys[CHUNK - 1], keys[-1]]
 
     def remove(self, key: QueueKey) -> None:
-        """Removes the job with this key."""
+        """Remove the job with this key."""
         self._changes += 1
         self.size -= 1
         lasts = self._lasts
@@ -188,7 +188,8 @@ class SortedJobs:
             del shapes[number]
 
     def shapes(self) -> Iterator[tuple[Shape, int]]:
-        """The different shapes of each chunk and how many of its jobs are of each; mostly linear in the chunks."""
+        """Yield the different shapes of each chunk, and how many of its jobs are of each; mostly linear in the chunks.
+        """
         known: dict[int, Shape] = {}
         for chunk in self.chunks:
             if not known.keys() >= chunk.shapes.keys():
@@ -201,7 +202,7 @@ class SortedJobs:
         at = bisect_left(self._lasts, key)
         return sum(len(chunk.jobs) for chunk in self.chunks[:at]) + bisect_left(self.chunks[at].keys, key)
 
-    def has(self, key: QueueKey, job: Waiting) -> bool:
+    def has(self, key: QueueKey, job: PendingJob) -> bool:
         """Return whether this very job is in the list."""
         at = bisect_left(self._lasts, key)
         if at == len(self.chunks):
@@ -209,7 +210,7 @@ class SortedJobs:
         chunk = self.chunks[at]
         return chunk.jobs[bisect_left(chunk.keys, key)] is job
 
-    def walk(self, skips: Skips) -> Iterator[Waiting | None]:
+    def walk(self, skips: Skips) -> Iterator[PendingJob | None]:
         """Jobs in order without those that `skips` names, now or later; None after CHUNKS_SKIPPED chunks without one.
 
         A job that is added meanwhile may be met or not; none is met twice, or after it was removed.
@@ -256,7 +257,7 @@ def cores_asked(request: Request) -> int:
     return request.least_cores if request.parts else request.least_nodes * request.slots.min * request.cores
 
 
-FIXED: Final[Mapping[str, Callable[[Waiting], tuple[Any, ...]]]] = {
+FIXED: Final[Mapping[str, Callable[[PendingJob], tuple[Any, ...]]]] = {
     "sjf": lambda job: (job.limit_s, *job.key),
     "ljf": lambda job: (-job.limit_s, *job.key),
     "saf": lambda job: (job.limit_s * cores_asked(job.request), *job.key),
@@ -269,13 +270,13 @@ FIXED: Final[Mapping[str, Callable[[Waiting], tuple[Any, ...]]]] = {
 ORDERS: Final = (FIFO, *FIXED, LXF)
 
 
-def expansion(job: Waiting, now_s: float) -> float:
+def expansion(job: PendingJob, now_s: float) -> float:
     """(time waited + limit) / limit; 1.0 for a job without a limit."""
     return 1.0 + (now_s - job.t_submit_s) / job.limit_s
 
 
-def key_of(order: str, now_s: float) -> Callable[[Waiting], tuple[Any, ...]]:
-    """The sort key of jobs in one of the ORDERS."""
+def key_of(order: str, now_s: float) -> Callable[[PendingJob], tuple[Any, ...]]:
+    """Return the sort key of jobs in one of the ORDERS."""
     if order == LXF:
         return lambda job: (-expansion(job, now_s), *job.key)
     return FIXED.get(order) or (lambda job: job.key)

@@ -301,7 +301,7 @@ class SchedulerHost:
     def leave(self) -> None:
         """Stop in good order: `on_end` is called with None once all is saved, or it has taken LEAVE_S."""
         self._turns.after(LEAVE_S, lambda: self._ended(None))
-        self._perform(self.session.leave(self._turns.clock.wall_s()))
+        self._perform(self.session.stop(self._turns.clock.wall_s()))
 
     def end(self, reason: str) -> None:
         """Stop; `on_end` is called with the reason."""

@@ -465,7 +465,7 @@ class SchedulerSession:
         request = self._saving.due(now_s)
         return () if request is None else [OutgoingRequest(SAVE, request)]
 
-    def leave(self, now_s: float) -> Effects:
+    def stop(self, now_s: float) -> Effects:
         """Stop in good order: nothing is handled or decided from now on, and after `ReadyToExit` all is saved."""
         request = None if self._saving is None or self.state not in _SERVING else self._saving.last(now_s)
         self.drop()

@@ -183,7 +183,7 @@ class TopApp(App[None], inherit_bindings=False):
         self.pacer.wake()
 
     def note(self, style: str, text: str) -> None:
-        """A line for the log."""
+        """Write a line to the log."""
         self.log_pane.add(LogLine(SystemClock.wall_s(), style, text))
 
     # -- drawing ------------------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ class TopApp(App[None], inherit_bindings=False):
         self.run_worker(work, exclusive=True, group="details")
 
     def on_key_line_pressed(self, message: KeyLine.Pressed) -> None:
-        """A click on a key."""
+        """Handle a click on a key."""
         self.press(message.use.action)
 
     def on_table_pane_chosen(self, message: TablePane.Chosen) -> None:
@@ -363,7 +363,7 @@ class TopApp(App[None], inherit_bindings=False):
         self.status.redraw()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """A click goes to a pane, too."""
+        """Pass a click on to a pane, too."""
         name = next((name for name, pane in self.panes.items() if pane is event.widget), None)
         if name is not None and name != self.pane:
             self.focus_pane(name)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.targets import GROUP, QUEUE, parse_targets, split_targets
-from fluxsched.core.text import printable, printable_lines
+from fluxsched.core.text import plural, printable, printable_lines
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.protocol.messages.jobs import URGENCY_DEFAULT
 from fluxsched.screen.look import KEYS, PANES, Pane, Run, ScreenSettings, wrapped
@@ -27,7 +27,7 @@ from fluxsched.screen.table import TablePane, id_text, is_held
 from fluxsched.system.clock import SystemClock
 from fluxsched.views.feed import Body, after
 from fluxsched.views.jobs import PENDING, JobRow
-from fluxsched.views.words import context_text, duration_text, plural, time_text, user_name
+from fluxsched.views.words import context_text, duration_text, time_text, user_name
 
 SORT_KEYS = "123456789abcdefghijklmnop"
 JOBS_ON_MAX = 100
@@ -588,7 +588,7 @@ def pairs(values: Mapping[str, Any], width: int) -> list[list[Run]]:
 
 
 def value_text(name: str, value: Any) -> str:
-    """A value as people read it: times as dates, durations with units, the rest as it is."""
+    """Return a value as people read it: times as dates, durations with units, the rest as it is."""
     if name in _TIMES and isinstance(value, int | float):
         return time_text(value) if value else "none"
     if name in _DURATIONS and isinstance(value, int | float):
@@ -603,7 +603,7 @@ def value_text(name: str, value: Any) -> str:
 
 
 def job_sheets(body: Callable[[], Body]) -> list[Sheet]:
-    """The sheets of a job; `body`: what the follower says of it at the time."""
+    """Return the sheets of a job; `body`: what the follower says of it at the time."""
 
     def record(width: int) -> Sequence[Sequence[Run]]:
         job = body().get("job")
@@ -697,5 +697,5 @@ def _job(row: JobRow) -> list[Run]:
 
 
 def entry_sheets(entry: Body) -> list[Sheet]:
-    """A queue or a group."""
+    """Return a queue or a group."""
     return [Sheet("Record", lambda width: pairs(entry, width))]

@@ -55,17 +55,17 @@ class TerminalLook(NamedTuple):
     is_unicode: bool
 
     def style(self, name: str) -> Style:
-        """The style of that name, or that Rich calls so, such as `color(32)`."""
+        """Return the style of that name, or that Rich calls so, such as `color(32)`."""
         known = _COLOURED if self.is_colourful else _PLAIN
         style = known.get(name)
         return _parsed(name) if style is None else style
 
     def sign(self, unicode: str, ascii: str) -> str:
-        """The one that the terminal has."""
+        """Return the one that the terminal has."""
         return unicode if self.is_unicode else ascii
 
     def strip(self, runs: Iterable[Run], width: int, filler: str = "") -> Strip:
-        """A line of exactly `width` cells; the rest of it has the style `filler`."""
+        """Return a line of exactly `width` cells; the rest of it has the style `filler`."""
         left = width
         segments = []
         for text, name in runs:
@@ -92,7 +92,7 @@ def cell(text: str, width: int, align: str = "<") -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A text as lines of at most `width` characters, broken at spaces where that is possible."""
+    """Return a text as lines of at most `width` characters, broken at spaces where that is possible."""
     import textwrap
 
     lines = []
@@ -222,7 +222,7 @@ def is_too_small(width: int, height: int) -> bool:
 def places(
     width: int, height: int, *, table: str, zoomed: str | None, machine_lines: LinesWanted, queues: int, groups: int
 ) -> Mapping[str, Rect]:
-    """The panes that are shown.
+    """Return the panes that are shown.
 
     `machine_lines`: how many of so many lines of a width the map uses; `queues`, `groups`: lines of these tables;
     `table`: the one that is shown where there is room for one.
@@ -250,7 +250,7 @@ def places(
 
 
 def _wide(width: int, top: int, room: int, machine_lines: LinesWanted, queues: int, groups: int) -> dict[str, Rect]:
-    """The machine and the jobs side by side, what is short below them."""
+    """Return the machine and the jobs side by side, what is short below them."""
     short = min(max(queues, groups, 6), room // 4)
     tall = room - short - 1
     left = width // 2 - 1
@@ -285,7 +285,7 @@ class Pane(Widget):
         self._drawn: list[Strip] = []
 
     def make_lines(self, width: int, height: int) -> list[Strip]:
-        """The lines from the top, each of `width` cells; missing ones are empty."""
+        """Return the lines from the top, each of `width` cells; missing ones are empty."""
         raise NotImplementedError
 
     def redraw(self) -> None:

@@ -61,7 +61,9 @@ class MachinePane(Pane):
         self._styles: dict[tuple[str, str], Style] = {}
 
     def show(self, machine: LiveMachine, *, is_rebuilt: bool) -> None:
-        """The machine has changed, also which targets are where if it `is_rebuilt`; `redraw` is the caller's."""
+        """Record that the machine has changed, also which targets are where if it `is_rebuilt`; `redraw` is the
+        caller's.
+        """
         self.machine = machine
         self._drawing = None
         if is_rebuilt:
@@ -146,7 +148,7 @@ class MachinePane(Pane):
             self.post_message(self.Entered())
 
     def on_click(self, event: events.Click) -> None:
-        """A cell gets the cursor; a second click enters it."""
+        """Give a cell the cursor; a second click enters it."""
         if self._drawing is None:
             return
         ranks = self._drawing.ranks_at(event.x, event.y - 1)
@@ -175,7 +177,7 @@ class MachinePane(Pane):
         )
 
     def make_lines(self, width: int, height: int) -> list[Strip]:
-        """A title and the map."""
+        """Return a title and the map."""
         if self._drawing is None or self._drawn_for != (width, height):
             self._drawing = self._draw(width, height - 1)
             self._drawn_for = (width, height)
@@ -216,7 +218,7 @@ class MachinePane(Pane):
         return Style.parse(" on ".join(colours))
 
     def _mark(self, lines: list[Strip]) -> None:
-        """The cursor is reversed; so are tagged cells."""
+        """Reverse the cursor and tagged cells."""
         drawing = self._drawing
         assert drawing is not None
         marked = set()
@@ -440,7 +442,7 @@ class LogPane(Pane):
         self.redraw()
 
     def make_lines(self, width: int, height: int) -> list[Strip]:
-        """A title and the lines."""
+        """Return a title and the lines."""
         style = "title-focused" if self.has_focus else "title"
         later = f"  {self._back} newer: End" if self._back else ""
         lines = [self.look.strip([(f" {self.title} ", style), (f" {self.note}", "dim"), (later, "warn")], width)]
@@ -593,7 +595,7 @@ class ReaderPane(Pane):
         self._scroll(-3)
 
     def on_click(self, event: events.Click) -> None:
-        """A sheet's name turns to it."""
+        """Turn to the sheet whose name is clicked."""
         if event.y == 0:
             left = len(self.title) + 3
             for at, sheet in enumerate(self.sheets):
@@ -613,7 +615,7 @@ class ReaderPane(Pane):
         return max(0, len(self.sheets[self._at].lines(width)) - max(1, height - 2)) if self.sheets else 0
 
     def make_lines(self, width: int, height: int) -> list[Strip]:
-        """The sheets' names, and the lines of the one that is shown."""
+        """Return the sheets' names, and the lines of the one that is shown."""
         if not self.sheets:
             return []
         runs: list[Run] = [(f" {self.title} ", "bold"), (" ", "")]
@@ -768,7 +770,7 @@ class QuestionBox(Pane):
         return len(self._runs(width))
 
     def make_lines(self, width: int, height: int) -> list[Strip]:
-        """The last ones, if there are too many: the field is there."""
+        """Return the last ones, if there are too many: the field is there."""
         return [self.look.strip(runs, width) for runs in self._runs(width)[-height:]]
 
     def _runs(self, width: int) -> list[list[Run]]:

@@ -67,7 +67,7 @@ class Picture:
     # -- what the follower says ---------------------------------------------------------------------------------
 
     def take_instance(self, body: Body) -> None:
-        """The instance is there or lost."""
+        """Record that the instance is there or lost."""
         if body["instance"] == "there":
             if self.lost is not None and self._was_there:
                 self._tell("good", "the instance is back")
@@ -79,7 +79,7 @@ class Picture:
         self._totals.clear()
 
     def take_machine(self, kind: str, body: Body) -> None:
-        """A whole, or what changed."""
+        """Take a snapshot or a delta."""
         if self._is_refused("machine", body):
             return
         if kind == "whole":
@@ -98,7 +98,7 @@ class Picture:
                 self._tell("", f"{self.hosts_text(Idset.parse(group['leaving']))}: leaving group {group['name']}")
 
     def take_jobs(self, kind: str, body: Body) -> None:
-        """A whole, or what changed."""
+        """Take a snapshot or a delta."""
         if not self._is_refused("jobs", body):
             self.jobs = body if kind == "whole" else after(self.jobs, body)
 
@@ -137,7 +137,7 @@ class Picture:
     # -- what the screen shows ----------------------------------------------------------------------------------
 
     def rows(self) -> list[Body]:
-        """The jobs in the order in which they were listed."""
+        """Return the jobs in the order in which they were listed."""
         return [{**row, "id": parse_jobid(row["jobid"])} for row in self.jobs.get("jobs") or ()]
 
     def hosts_text(self, ranks: Idset) -> str:
@@ -154,7 +154,7 @@ class Picture:
         return next((said for ranks, said in _reasons(self.machine.drains).items() if rank in Idset.parse(ranks)), None)
 
     def figures(self, now_s: float) -> InstanceFigures:
-        """The lines on top; `now_s`: wall time."""
+        """Return the lines on top; `now_s`: wall time."""
         machine, jobs = self.machine, self.metrics.get("jobs") or {}
         queues = self.metrics.get("queues")
         amounts = [Amount("Cores", machine.busy.total(), machine.resources.count("core"))]
@@ -200,7 +200,7 @@ def _all_ranks(reasons: Mapping[str, object]) -> Idset:
 
 
 def _median_s(histogram: Any) -> float | None:
-    """The upper bound of the part that has the median; None without waits, or if it is beyond all bounds."""
+    """Return the upper bound of the part that has the median; None without waits, or if it is beyond all bounds."""
     if not histogram or not sum(histogram["counts"]):
         return None
     half, seen = sum(histogram["counts"]) / 2, 0

@@ -163,7 +163,7 @@ class TablePane(Pane):
         return max(1, self.size.height - HEAD_LINES)
 
     def on_key(self, event: events.Key) -> None:
-        """The cursor's keys, and those of less and vi."""
+        """Handle the cursor's keys, and those of less and vi."""
         steps = {
             "up": -1, "down": 1, "j": 1, "pageup": -self.page, "pagedown": self.page,
             "home": -len(self.rows), "end": len(self.rows), "g": -len(self.rows), "G": len(self.rows),
@@ -185,7 +185,7 @@ class TablePane(Pane):
         self.move(-3)
 
     def on_click(self, event: events.Click) -> None:
-        """A row gets the cursor, and is chosen if it had it; a heading sorts."""
+        """Give a row the cursor, or choose it if it has it; a heading sorts."""
         at = self._top + event.y - HEAD_LINES
         if event.y == 1:
             self._sort_at(event.x)
@@ -253,7 +253,7 @@ class TablePane(Pane):
         return strip
 
     def _widths(self, width: int) -> list[tuple[int, int]]:
-        """The columns shown in a pane of this width, by index, and how wide each is."""
+        """Return the columns shown in a pane of this width, by index, and how wide each is."""
         shown = [
             (index, column) for index, column in enumerate(self.columns)
             if width >= column.shown_from and not (column.droppable and not any(map(column.text, self.rows)))
@@ -279,7 +279,7 @@ _STATUS_STYLES = {"R": "good", "C": "info", "F": "bad", "TO": "bad", "CA": "warn
 
 
 def id_text(row: JobRow) -> str:
-    """The id of a job, as f58 (RFC 19)."""
+    """Return the id of a job, as f58 (RFC 19)."""
     return format_f58(row.info["id"], ascii=row.is_ascii)
 
 

@@ -163,6 +163,8 @@ class AgentService:
         self._gone: dict[str, float] = {}
         self._sweeping = False
         self._embedded: Idset = EMPTY
+        self._present: set[str] = set()
+        """Hosts whose targets the instance itself reports online."""
         router.serve({"agent.hello": self._hello, "agent.heartbeat": self._heartbeat})
         router.on_lost(self._lost)
 
@@ -175,12 +177,28 @@ class AgentService:
         """Have the instance itself report nothing more about these targets."""
         self._embedded -= targets
 
+    def set_present(self, host: str, is_present: bool) -> None:
+        """Have the instance itself report the targets of a host online, or offline."""
+        targets = self._targets_on(host)
+        if is_present:
+            self._present.add(host)
+            self.embed(targets)
+        else:
+            self._present.discard(host)
+            self.release(targets)
+            self._resource.perform(self._module.set_offline(targets, self._turns.wall_s))
+
+    def _targets_on(self, host: str) -> Idset:
+        return self._module.resources.ranks_of(host) - self._module.lost
+
     def reloaded(self, targets: Idset) -> None:
         """Reassign targets after a reload: agents get theirs back, and the instance reports these, its own."""
         for agent in self._all():
             if not agent.offline:
                 back = agent.targets - self._module.lost
                 self._resource.perform(self._module.set_online(back, self._turns.wall_s))
+        for host in self._present:
+            targets |= self._targets_on(host)
         self.embed(targets - self._reported)
 
     def _hello(self, request: RpcRequest) -> None:

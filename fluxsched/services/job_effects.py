@@ -25,7 +25,7 @@ from fluxsched.config.values import HistorySettings
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.job_text import Why
 from fluxsched.core.jobid import format_f58
-from fluxsched.errors import FluxschedError
+from fluxsched.errors import FluxschedError, Refused
 from fluxsched.executor.base import Executor, InputPlace, JobLaunch, ResumedJob, expired_note, spool_directory
 from fluxsched.executor.timed import TimeLimits, launch_of
 from fluxsched.history.accounting import GroupOf, JobAccounting
@@ -370,6 +370,13 @@ class JobEffects:
 
     def _launch_of(self, job: Job, r: Mapping[str, Any]) -> JobLaunch:
         return launch_of(job, r, self.environment, self.spool, self._cores)
+
+    def running_launch(self, jobid: int) -> JobLaunch:
+        """Return the launch of a job of the `local` executor that runs. Raises Refused."""
+        job = self.manager.jobs.get(jobid)
+        if self._running.get(jobid) is not self.executors["local"] or job.R is None:
+            raise Refused(f"job {format_f58(jobid)} does not run here", errno.ESRCH)
+        return self._launch_of(job, job.R)
 
     def input_of(self, jobid: int) -> InputPlace | None:
         """Return the destination of input for a job's tasks; None unless they run. Raises Refused if they accept none.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -66,6 +66,10 @@ class OutputFollower:
         self.request = request
         self.jobid = jobid
         self.follow = follow
+
+    def has_ended(self, active: Container[int]) -> bool:
+        """Return whether nothing is written any more that is to be followed, given the jobs that have not ended."""
+        return not self.follow or self.jobid not in active
 
     def begin_stream(self) -> None:
         """Begin to follow, once the stream is open."""
@@ -302,9 +306,18 @@ class JobStreams:
 
         Raises Refused (ENOENT).
         """
+        self._manager.jobs.get(follower.jobid)
+        self.follow_files(follower, lambda: None)
+
+    def follow_files(self, follower: OutputFollower, lost: Callable[[], None]) -> None:
+        """Open a stream of what is written into a spool directory; `lost` is called if the peer ends it before."""
         request, jobid = follower.request, follower.jobid
-        self._manager.jobs.get(jobid)
-        request.open_stream(lambda: forget(self._followers, request))
+
+        def ended() -> None:
+            forget(self._followers, request)
+            lost()
+
+        request.open_stream(ended)
         output = TaskOutput(spool_directory(self._effects.spool, jobid), follower.chunk_bytes)
         self._followers[request] = follower, output
         follower.begin_stream()
@@ -333,7 +346,7 @@ class JobStreams:
 
     def _feed(self, request: RpcRequest, budget: Budget) -> None:
         follower, output = self._followers[request]
-        ended = not follower.follow or follower.jobid not in self._manager.jobs.active
+        ended = follower.has_ended(self._manager.jobs.active)
         if self._router.unsent_bytes(request.peer):
             return
         try:
@@ -368,9 +381,13 @@ class _Early(NamedTuple):
 class JobInputs:
     """Passes input on to the executor that runs the job."""
 
-    def __init__(self, effects: JobEffects, streams: JobStreams, router: Router) -> None:
+    def __init__(
+        self, effects: JobEffects, streams: JobStreams, router: Router, commands: Container[int]
+    ) -> None:
+        """`commands` are the numbers of the commands that run beside jobs."""
         self._effects = effects
         self._streams = streams
+        self._commands = commands
         self._early: dict[int, list[_Early]] = {}
         router.serve({"job-manager.input": self._input})
         router.on_lost(self._lost)
@@ -389,9 +406,13 @@ class JobInputs:
         Raises Refused: ENOENT for an unknown job, ESRCH for one that has ended, ENOSYS for one that is sent no input,
         EPIPE behind an end; LimitExceeded if too much waits, which ends a job that runs.
         """
-        self._check(jobid)
+        is_command = jobid in self._commands
+        if not is_command:
+            self._check(jobid)
         one = _Early(request, data, tasks, eof, window)
         place = self._effects.input_of(jobid)
+        if place is None and is_command:
+            raise Refused("the command does not run yet", errno.EAGAIN)
         if place is None:
             self._keep(jobid, one)
         else:

@@ -51,8 +51,7 @@ from fluxsched.protocol.messages.resource import (
     UndrainRequest,
 )
 from fluxsched.protocol.sessions import AcquireServer, AcquireState, read_acquire, to_messages
-from fluxsched.resource.inventory import GroupView, Inventory
-from fluxsched.resource.journal import (
+from fluxsched.resource.effects import (
     HISTORY_EVENTS_MAX,
     AcquisitionEnded,
     Journal,
@@ -61,6 +60,7 @@ from fluxsched.resource.journal import (
     Save,
     ToAcquirer,
 )
+from fluxsched.resource.inventory import GroupView, Inventory
 from fluxsched.resource.module import ResourceModule
 from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.module_processes import ModuleTable

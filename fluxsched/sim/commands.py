@@ -12,7 +12,8 @@ from typing import Any
 
 from fluxsched.config.policies import check_files, check_policies, with_plugins
 from fluxsched.errors import InvalidValue
-from fluxsched.sim.engine.run import DEFAULT_POLICY, LiveInstance, ReplayClock, replay, run
+from fluxsched.sim.engine.replay import LiveInstance, ReplayClock, replay
+from fluxsched.sim.engine.run import DEFAULT_POLICY, run
 from fluxsched.sim.engine.simulation import Progress
 from fluxsched.sim.lublin import USERS, generate
 from fluxsched.sim.policy_guard import is_foreign, policy_faults
@@ -145,7 +146,9 @@ def _simulated(
 def replay_live(
     options: StudyOptions, instance: LiveInstance, speed: float, clock: ReplayClock, bar: Bar | None = None
 ) -> Study:
-    """The trace against a running instance. Raises like `replay`, and InvalidValue for what only simulations can do."""
+    """Return the trace against a running instance. Raises like `replay`, and InvalidValue for what only simulations can
+    do.
+    """
     _check_written(options)
     given = {
         "policy": options.policies, "procs": options.procs, "nodes": options.nodes, "cores": options.cores,
@@ -178,7 +181,7 @@ def make_workload(
     max_hops: int | None = None,
     swf: bool = False,
 ) -> Iterator[str]:
-    """A made-up trace into a file, or, without one, its lines (JSON lines, or SWF)."""
+    """Write a made-up trace into a file, or, without one, yield its lines (JSON lines, or SWF)."""
     if swf and (elastic or parts):
         raise InvalidValue("SWF cannot say that a job is elastic, or has parts: leave out --swf")
     trace = generate(
@@ -205,7 +208,7 @@ def _check_labels(labels: tuple[str, ...], policies: int) -> None:
 
 
 def _check_written(options: StudyOptions) -> None:
-    """A file that cannot be written, or a plot that cannot be drawn, is refused before the simulation, not after it."""
+    """Refuse a file that cannot be written, or a plot that cannot be drawn, before the simulation, not after it."""
     for path in (options.jobs_out, options.accounts_out, options.plot, options.html):
         if path is not None and not path.parent.is_dir():
             raise InvalidValue(f"{path} cannot be written: there is no directory {path.parent}")

@@ -30,7 +30,7 @@ from fluxsched.system.clock import RandomSource, seeded
 def made_elastic(
     jobs: list[TraceJob], machine: Machine, chance: RandomSource, elastic: float, parts: float, max_hops: int | None
 ) -> list[TraceJob]:
-    """The jobs, of which these fractions are elastic, and elastic with a target of its own for a first part.
+    """Return the jobs, of which these fractions are elastic, and elastic with a target of its own for a first part.
 
     At most `max_hops` are within them. Raises InvalidValue for what is no fraction, or together more than all, and for
     a bound that no job may have, or that there is no job for.
@@ -114,7 +114,8 @@ def generate(
     parts: float = 0.0,
     max_hops: int | None = None,
 ) -> Trace:
-    """A trace of so many jobs for a machine of `procs` one-core targets (PROCS), or of `nodes` with `cores` each (1).
+    """Return a trace of so many jobs for a machine of `procs` one-core targets (PROCS), or of `nodes` with `cores` each
+    (1).
 
     `load` is the demand as a fraction of the machine: arrivals are then stretched or compressed evenly. The users are
     dealt out to so many `banks`, if given, the busiest to the first; a bank is the group of its users as well. These
@@ -198,7 +199,7 @@ def _limit(chance: RandomSource, run_s: int) -> float:
 
 
 def _arrivals(chance: RandomSource) -> Iterator[float]:
-    """Times of arrival from midnight on; each waits for an amount of the day's cycle to pass, not of time."""
+    """Yield times of arrival from midnight on; each waits for an amount of the day's cycle to pass, not of time."""
     weights = _cycle()
     now_s = 0.0
     while True:

@@ -42,7 +42,7 @@ PLUGIN = PackageKind("plugin", "plugin_template", known_plugins)
 
 
 def make_package(kind: PackageKind, name: str, directory: Path) -> list[Path]:
-    """Writes a package with what works and has this name; all of it, or nothing. Returns its files.
+    """Write a package with what works and has this name; all of it, or nothing. Returns its files.
 
     Raises InvalidValue for a name that cannot be one, Refused for a directory that is there already.
     """
@@ -74,7 +74,7 @@ def make_package(kind: PackageKind, name: str, directory: Path) -> list[Path]:
 
 
 def check_name(kind: PackageKind, name: str) -> None:
-    """Raises InvalidValue for what is no name of one, or is taken."""
+    """Raise InvalidValue for what is no name of one, or is taken."""
     what = kind.what
     if len(name) > NAME_CHARS_MAX:
         raise InvalidValue(f"a {what}'s name has at most {NAME_CHARS_MAX} characters: this one has {len(name)}")

@@ -80,7 +80,7 @@ class TimeScale(NamedTuple):
 
     @classmethod
     def of(cls, results: Sequence[Result]) -> TimeScale:
-        """The unit that fits the longest schedule."""
+        """Return the unit that fits the longest schedule."""
         last_s = max([result.end_s for result in results])
         return cls("hours", HOUR_S, last_s) if last_s <= HOURS_MAX * HOUR_S else cls("days", DAY_S, last_s)
 
@@ -90,12 +90,12 @@ class TimeScale(NamedTuple):
 
 
 def colours_of(results: Sequence[Result]) -> dict[str, str]:
-    """The colour of each policy, by its title."""
+    """Return the colour of each policy, by its title."""
     return {result.title: COLOURS[at % len(COLOURS)] for at, result in enumerate(results)}
 
 
 def user_colours(result: Result) -> dict[str, str]:
-    """The colours of those users who used most under this policy, and of all others."""
+    """Return the colours of those users who used most under this policy, and of all others."""
     names = [_name(share.name) for share in result.summary.users]
     colours = dict(zip(names, COLOURS, strict=False))
     return colours if len(names) <= len(COLOURS) else {**colours, "others": OTHERS}
@@ -153,8 +153,8 @@ def reduced_times(result: Result, last_s: float) -> Iterator[tuple[float, float]
 
 
 def window_of(result: Result, scale: TimeScale) -> TimeScale:
-    """The part of the time in which jobs on targets are told apart: all of it, or, of more than GANTT_JOBS_MAX jobs,
-    that with so many starts around the longest queue.
+    """Return the part of the time in which jobs on targets are told apart: all of it, or, of more than GANTT_JOBS_MAX
+    jobs, that with so many starts around the longest queue.
     """
     starts = sorted([start_s for start_s in result.jobs.start if start_s is not None])
     if len(starts) <= GANTT_JOBS_MAX:
@@ -196,7 +196,7 @@ def distribution(
 def classes(
     axes: Axes, found: Sequence[dict[str, Any]], results: Sequence[Result], colours: dict[str, str], title: str
 ) -> None:
-    """Waits of jobs of like size, or of a user: a dot at the median, a line up to the 95th percentile, by policy."""
+    """Draw the waits of jobs of like size, or of a user: the median as a dot, a line to the 95th percentile."""
     width, longest = 0.8 / len(results), 0.0
     for at, result in enumerate(results):
         marks = [(place, each["waits"][at]) for place, each in enumerate(found) if each["waits"][at] is not None]
@@ -290,7 +290,7 @@ def plot(trace: Trace, results: Sequence[Result], path: Path) -> list[str]:
 
 
 def check_path(path: Path) -> None:
-    """Raises InvalidValue for a name that is no plot's, and where matplotlib is not installed."""
+    """Raise InvalidValue for a name that is no plot's, and where matplotlib is not installed."""
     if path.suffix not in FORMATS:
         page = "; --html writes a page" if path.suffix == ".html" else ""
         raise InvalidValue(f"plot {path}: the name should end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}{page}")
@@ -334,7 +334,7 @@ def _charted(results: Sequence[Result]) -> list[Result]:
 
 
 def draw(trace: Trace, results: Sequence[Result]) -> Figure:
-    """The figure, for who wants to go on with it."""
+    """Return the figure, for who wants to go on with it."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, fields
 from itertools import compress
 from typing import Any, NamedTuple
 
+from fluxsched.core.text import plural
 from fluxsched.sim.result import PARTS, AccountCourse, Result, Share, Spread, Summary, percentile
 from fluxsched.sim.table import (
     COMPLETED,
@@ -65,7 +66,7 @@ class Figure(NamedTuple):
 
 
 def report(trace: Trace, results: Sequence[Result], by: str | None = None) -> Iterator[str]:
-    """The lines of the whole report; `by` is `user`, `queue` or `bank` for a table of these a policy.
+    """Yield the lines of the whole report; `by` is `user`, `queue` or `bank` for a table of these a policy.
 
     Without it there is one of accounts for each policy under which they were recorded.
     """
@@ -86,11 +87,13 @@ def report(trace: Trace, results: Sequence[Result], by: str | None = None) -> It
 def heading(trace: Trace, results: Sequence[Result]) -> Iterator[str]:
     """Yield lines about the trace: what was simulated, and what of the trace was not."""
     one = results[0]
-    yield f"{trace.name}: {len(trace.jobs):,} jobs on {one.targets:,} targets, {one.cores:,} cores"
+    machine = f"{plural(one.targets, 'target')}, {plural(one.cores, 'core')}"
+    yield f"{trace.name}: {plural(len(trace.jobs), 'job')} on {machine}"
     if endless := sum([job.limit_s is None for job in trace.jobs]):
-        yield f"{endless:,} jobs without a limit: without a default in their queue nothing can be planned after them"
+        jobs = plural(endless, "job")
+        yield f"{jobs} without a limit: without a default in their queue nothing can be planned after them"
     if trace.bad or trace.left_out:
-        yield f"{trace.bad:,} bad lines, {trace.left_out:,} left out:"
+        yield f"{plural(trace.bad, 'bad line')}, {trace.left_out:,} left out:"
         yield from (f"  {trace.name}:{fault.line}: {fault.why}: {fault.text}" for fault in trace.faults[:FAULTS_SHOWN])
         more = trace.bad + trace.left_out - FAULTS_SHOWN
         if more > 0:
@@ -136,7 +139,9 @@ def _reason_lines(title: str, reasons: Reasons) -> Iterator[str]:
 
 
 def over_time(results: Sequence[Result]) -> Iterator[str]:
-    """A line of bars a policy, over the makespan: utilisation, and queue length up to the longest of all policies."""
+    """Yield a line of bars a policy, over the makespan: utilisation, and queue length up to the longest of all
+    policies.
+    """
     longest = max([max(result.summary.over_time.queue) for result in results])
     rows = [[f"in {PARTS} parts", "utilisation, 0 to 100 %", f"queue length, {scale_of(longest)}"]]
     for result in results:
@@ -155,7 +160,7 @@ def scale_of(longest: float) -> str:
 
 
 def bars(values: Sequence[float | None], most: float) -> str:
-    """A bar a value, or a blank where there is none."""
+    """Return a bar a value, or a blank where there is none."""
     top = len(BARS) - 1
     heights = [None if each is None else round(top * each / most) if most else 0 for each in values]
     return "".join([" " if height is None else BARS[min(top, height)] for height in heights])
@@ -194,7 +199,7 @@ def accounts_table(result: Result) -> Iterator[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The first column to the left, the others to the right."""
+    """Yield the lines, with the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
         cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
@@ -433,7 +438,7 @@ def _account(course: AccountCourse, makespan_s: float) -> dict[str, Any]:
 
 
 def largest(result: Result) -> list[int]:
-    """The rows that have started, those with most core seconds if they are too many."""
+    """Return the rows that have started, those with most core seconds if they are too many."""
     jobs = result.jobs
     begun = [row for row, start_s in enumerate(jobs.start) if start_s is not None]
     if len(begun) <= BARS_MAX:
@@ -447,13 +452,13 @@ def largest(result: Result) -> list[int]:
 
 
 def _figures(results: Sequence[Result]) -> list[list[Any]]:
-    """The lines of the report's table: title, then a text a policy."""
+    """Return the lines of the report's table: title, then a text a policy."""
     lines = [[line.title, *[line.text(result, result.summary) for result in results]] for line in FIGURES]
     return [line for line in lines if any(line[1:])]
 
 
 def _named(names: Iterable[int | str | None]) -> tuple[list[str], list[int]]:
-    """The names once each, and the place of each entry's name among them."""
+    """Return the names once each, and the place of each entry's name among them."""
     places: dict[int | str | None, int] = {}
     of = [places.setdefault(name, len(places)) for name in names]
     return ["" if name is None else str(name) for name in places], of
@@ -471,13 +476,13 @@ def _size_label(power: int) -> str:
 
 
 def by_size(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """Waits of jobs of like size: powers of two of cores."""
+    """Draw the waits of jobs of like size: powers of two of cores."""
     powers = [_size_class(procs) for procs in results[0].jobs.procs]
     return [_class(results, _size_label(power), [at == power for at in powers]) for power in sorted(set(powers))]
 
 
 def by_user(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """Waits of the users that used most under the first policy."""
+    """Draw the waits of the users that used most under the first policy."""
     users = results[0].jobs.user
     return [
         _class(results, "unknown" if share.name is None else str(share.name), [user == share.name for user in users])
@@ -486,7 +491,7 @@ def by_user(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def _class(results: Sequence[Result], label: str, members: Sequence[bool]) -> dict[str, Any]:
-    """A class of jobs: under each policy median and 95th percentile of its waits, and how many have started."""
+    """Return a class of jobs: under each policy median and 95th percentile of its waits, and how many have started."""
     waits: list[list[float | int | None] | None] = []
     for result in results:
         ordered = sorted([wait_s for wait_s in compress(result.wait, members) if wait_s is not None])
@@ -497,7 +502,7 @@ def _class(results: Sequence[Result], label: str, members: Sequence[bool]) -> di
 
 
 def _averaged(steps: Sequence[tuple[float, float]], end_s: float) -> list[list[float | int | None]]:
-    """A line of at most POINTS_MAX points: means of equal parts of the time if there are more steps."""
+    """Return a line of at most POINTS_MAX points: means of equal parts of the time if there are more steps."""
     if len(steps) <= POINTS_MAX:
         return [[_short(when_s), _short(value)] for when_s, value in steps]
     means = averages(steps, 0.0, end_s, POINTS_MAX)

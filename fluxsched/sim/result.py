@@ -76,7 +76,7 @@ class AccountCourse:
         return self.waits_s / self.started if self.started else None
 
     def settle(self, now_s: float) -> None:
-        """Adds up to now what has been so since the last time."""
+        """Add up to now what has been so since the last time."""
         usage, share, passed_s = _last(self.usage), _last(self.share), now_s - self._since_s
         self.used_s += usage * passed_s
         self.share_s += share * passed_s
@@ -129,7 +129,7 @@ class _Sweep:
         self._known: dict[tuple[str, object], Account] = {}
 
     def leaf(self, fair: FairSettings, bank: str | None, user: int | str | None) -> Account:
-        """The account of a user in a bank."""
+        """Return the account of a user in a bank."""
         key = bank or DEFAULT_BANK, user
         account = self._known.get(key)
         if account is None:
@@ -187,7 +187,7 @@ def write_courses(titled: Iterable[tuple[str, Sequence[AccountCourse]]], file: T
 
 
 def above(account: Account) -> Iterator[Account]:
-    """The account and those above it, without the root."""
+    """Yield the account and those above it, without the root."""
     return (at for at in account.up() if at.parent is not None)
 
 
@@ -335,7 +335,7 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
-    """The value below which `part` (0 to 1) of the ordered values lie, interpolated linearly."""
+    """Return the value below which `part` (0 to 1) of the ordered values lie, interpolated linearly."""
     at = part * (len(ordered) - 1)
     low = int(at)
     high = min(low + 1, len(ordered) - 1)
@@ -556,7 +556,7 @@ class Result:
             yield *beside_start.get(row, (None, None)), hops
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """The table line by line, in the order of COLUMNS."""
+        """Yield the table line by line, in the order of COLUMNS."""
         jobs = self.jobs
         ranks = jobs.ranks if jobs.ranks is not None else [None] * len(jobs)
         policy = [self.title] * len(jobs)

@@ -109,7 +109,7 @@ class Columns:
         return len(self.job)
 
     def earlier_attempts(self) -> Iterator[Preemption]:
-        """The attempts that no row has, since the job was submitted again."""
+        """Yield the attempts that no row has, since the job was submitted again."""
         return (each for each in self.preemptions if each.again)
 
     def __repr__(self) -> str:
@@ -123,7 +123,8 @@ Steps = list[tuple[float, int]]
 
 
 def steps_of(changes: Iterable[tuple[float, int]]) -> Steps:
-    """The running sum of (time, change); changes of one time are one step, and no step repeats the one before."""
+    """Return the running sum of (time, change); changes of one time are one step, and no step repeats the one before.
+    """
     found: Steps = []
     value = 0
     for when_s, change in sorted(changes):
@@ -193,12 +194,12 @@ def beside_start_core_s(jobs: Columns, until_s: float) -> dict[int, tuple[float,
 
 
 def average(steps: Sequence[tuple[float, int]], begin_s: float, end_s: float) -> float:
-    """The mean over a time; 0 over no time and before the first step."""
+    """Return the mean over a time; 0 over no time and before the first step."""
     return averages(steps, begin_s, end_s, 1)[0]
 
 
 def averages(steps: Sequence[tuple[float, float]], begin_s: float, end_s: float, parts: int) -> list[float]:
-    """The means over equal parts of a time, one after the other."""
+    """Return the means over equal parts of a time, one after the other."""
     if end_s <= begin_s:
         return [0.0] * parts
     bounds = [begin_s + (end_s - begin_s) * part / parts for part in range(parts)] + [end_s]
@@ -216,7 +217,7 @@ def averages(steps: Sequence[tuple[float, float]], begin_s: float, end_s: float,
 
 
 def maximum(steps: Sequence[tuple[float, int]]) -> int:
-    """The largest value, 0 of nothing."""
+    """Return the largest value, 0 of nothing."""
     return max([value for _, value in steps], default=0)
 
 
@@ -273,7 +274,7 @@ def stretches(jobs: Columns, rows: Iterable[int]) -> Iterator[Stretch]:
 
 
 def _cut(whole: Stretch, changes: Iterable[Resizing]) -> Iterator[Stretch]:
-    """An attempt, at its changes, in order of time; several of one instant are one."""
+    """Yield an attempt, at its changes, in order of time; several of one instant are one."""
     row, start_s, end_s, procs, ranks = whole
     held = Idset.parse(ranks)
     for change in changes:
@@ -310,7 +311,8 @@ class AmountColumns(NamedTuple):
         return AmountColumns(tuple(kinds), rows, [(when_s, chosen(vector)) for when_s, vector in capacity])
 
     def utilisation(self, jobs: Columns, begin_s: float, end_s: float) -> dict[str, float]:
-        """The part of each kind that was held, of what was usable; kinds of which there is nothing are left out."""
+        """Return the part of each kind that was held, of what was usable; kinds of which there is nothing are left out.
+        """
         used = [0.0] * len(self.kinds)
         attempts = [(lost.row, lost.start_s, lost.end_s) for lost in jobs.earlier_attempts()]
         last = [(row, start_s, jobs.end[row]) for row, start_s in enumerate(jobs.start) if start_s is not None]

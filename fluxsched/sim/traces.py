@@ -43,7 +43,7 @@ PARTS_KEPT: Final = 1024
 
 
 def parts_jobspec(text: str) -> dict[str, Any]:
-    """The jobspec of parts that are given as JSON text. Raises InvalidValue for unknown keys."""
+    """Return the jobspec of parts that are given as JSON text. Raises InvalidValue for unknown keys."""
     resources, tasks = [], []
     try:
         parts = json.loads(text)
@@ -71,13 +71,13 @@ def parts_jobspec(text: str) -> dict[str, Any]:
 
 @lru_cache(PARTS_KEPT)
 def check_parts(text: str) -> None:
-    """Raises InvalidValue for parts that no jobspec can have."""
+    """Raise InvalidValue for parts that no jobspec can have."""
     Jobspec.parse(parts_jobspec(text))
 
 
 @lru_cache(PARTS_KEPT)
 def check_nodes(text: str) -> None:
-    """Raises InvalidValue for a text that is no count of nodes."""
+    """Raise InvalidValue for a text that is no count of nodes."""
     Count.parse(text)
 
 
@@ -189,7 +189,7 @@ class Trace:
 
     @classmethod
     def of(cls, jobs: Iterable[TraceJob], name: str = "jobs", machine: Machine | None = None) -> Trace:
-        """A trace out of jobs in any order. Raises InvalidValue for a job that cannot be simulated."""
+        """Return a trace out of jobs in any order. Raises InvalidValue for a job that cannot be simulated."""
         found, asks = list(jobs), dict[Ask, Ask]()
         for at, job in enumerate(found):
             if not isinstance(job, TraceJob):
@@ -226,7 +226,7 @@ def machine_of(
 
 
 def check_count(name: str, value: object, least: int = 1) -> None:
-    """Raises InvalidValue for what is no whole number, or a smaller one."""
+    """Raise InvalidValue for what is no whole number, or a smaller one."""
     if not isinstance(value, int) or value < least:
         raise InvalidValue(f"{name} {value!r} is not a count of at least {least}")
 
@@ -244,13 +244,13 @@ class Collector:
         self._counts = {True: 0, False: 0}
 
     def add(self, job: TraceJob) -> None:
-        """Raises LimitExceeded when there are too many."""
+        """Raise LimitExceeded when there are too many."""
         if len(self.jobs) >= self._limit:
             raise LimitExceeded(f"{self._name} has more than {self._limit} jobs: the limit of one trace")
         self.jobs.append(job)
 
     def fault(self, line: int, why: str, text: str, is_bad: bool) -> None:
-        """A line that is not used."""
+        """Count a line that is not used."""
         self._counts[is_bad] += 1
         if len(self._faults) < FAULTS_KEPT_MAX:
             shown = " ".join(text[: 4 * FAULT_CHARS_MAX].split())[:FAULT_CHARS_MAX]
@@ -271,7 +271,7 @@ def in_order(jobs: list[TraceJob]) -> list[TraceJob]:
 
 
 def check_job(job: TraceJob) -> None:
-    """Raises InvalidValue, naming the job, for times that are negative or too long, for a job that needs nothing, and
+    """Raise InvalidValue, naming the job, for times that are negative or too long, for a job that needs nothing, and
     for an urgency, a bank or a number of times that is none.
     """
     for what, value in (("submit", job.submit_s), ("run", job.run_s), ("limit", job.limit_s),
@@ -296,7 +296,8 @@ def check_job(job: TraceJob) -> None:
 
 
 def with_banks(trace: Trace, by: str) -> Trace:
-    """The trace with the `user`, `group` or `queue` (one of BANKS) of each job as its bank, where it names none itself.
+    """Return the trace with the `user`, `group` or `queue` (one of BANKS) of each job as its bank, where it names none
+    itself.
 
     Jobs whose name is unknown stay without one. Raises InvalidValue for a name that cannot be a bank's.
     """
@@ -309,7 +310,7 @@ def with_banks(trace: Trace, by: str) -> Trace:
 
 
 def followers(jobs: Sequence[TraceJob]) -> dict[int, list[int]]:
-    """The places of the jobs that follow each job, by its place."""
+    """Return the places of the jobs that follow each job, by its place."""
     places: dict[int | str, int] = {}
     found: dict[int, list[int]] = {}
     for at, job in enumerate(jobs):
@@ -340,7 +341,7 @@ SwfRecord = tuple[float | None, ...]
 
 
 def read_swf(lines: Iterable[str], name: str) -> Trace:
-    """A trace out of the lines of a file. Raises LimitExceeded for too many jobs, and for nothing else."""
+    """Return a trace out of the lines of a file. Raises LimitExceeded for too many jobs, and for nothing else."""
     found = Collector(name)
     requests: dict[int, Ask] = {}
     for number, line in enumerate(lines, 1):
@@ -362,7 +363,7 @@ def read_swf(lines: Iterable[str], name: str) -> Trace:
 
 
 def parse_line(text: str) -> SwfRecord | str:
-    """The 18 fields with None for unknown, or what is wrong with the line."""
+    """Return the 18 fields with None for unknown, or what is wrong with the line."""
     fields = text.split() if len(text) <= LINE_CHARS_MAX else []
     if len(fields) != len(COLUMNS):
         return f"{len(fields) or 'too many'} fields, not {len(COLUMNS)}"
@@ -380,7 +381,9 @@ def parse_line(text: str) -> SwfRecord | str:
 
 
 def print_swf(trace: Trace) -> Iterator[str]:
-    """The lines of a file, without newlines; what SWF has no word for (slots of several cores, GPUs) is summed up."""
+    """Yield the lines of a file, without newlines; what SWF has no word for (slots of several cores, GPUs) is summed
+    up.
+    """
     header = {"Version": "2.2", **trace.header}
     if trace.machine is not None:
         header |= {"MaxNodes": str(trace.machine.targets), "MaxProcs": str(trace.machine.targets * trace.machine.cores)}
@@ -397,12 +400,12 @@ def print_swf(trace: Trace) -> Iterator[str]:
 
 
 def number_text(value: float) -> str:
-    """The shortest text that reads back as the same number: whole ones without a point."""
+    """Return the shortest text that reads back as the same number: whole ones without a point."""
     return str(int(value)) if value == int(value) else repr(value)
 
 
 def _job(record: SwfRecord, requests: dict[int, Ask]) -> TraceJob | str:
-    """The job of a record, or what it lacks to be simulated."""
+    """Return the job of a record, or what it lacks to be simulated."""
     job, submit_s, wait_s, run_s, used, _, _, requested, limit_s, _, status, user, group, _, queue, *_ = record
     preceding, think_s = record[-2:]
     procs = requested or used
@@ -473,7 +476,7 @@ _REPLACED = ("nslots", "cores", "gpus", "nodes", "exclusive")
 
 
 def read_lines(lines: Iterable[str], name: str) -> Trace:
-    """A trace out of the lines of a file. Raises InvalidValue for a header of another version."""
+    """Return a trace out of the lines of a file. Raises InvalidValue for a header of another version."""
     found = Collector(name)
     asks: dict[Ask, Ask] = {}
     for number, line in enumerate(lines, 1):
@@ -534,7 +537,7 @@ def parse_job(obj: dict[str, Any], number: int) -> TraceJob | None:
 
 
 def print_lines(trace: Trace) -> Iterator[str]:
-    """The lines of a file, without newlines; `read_lines` gives the same jobs back."""
+    """Yield the lines of a file, without newlines; `read_lines` gives the same jobs back."""
     header: dict[str, Any] = {"trace": VERSION, "name": trace.name}
     if trace.machine is not None:
         header["machine"] = trace.machine._asdict()
@@ -620,7 +623,7 @@ def _nodes(obj: dict[str, Any]) -> int | str | None:
 
 
 def _parts(obj: dict[str, Any]) -> str | None:
-    """The parts as canonical text."""
+    """Return the parts as canonical text."""
     value = obj.get("parts")
     if value is None:
         return None
@@ -651,7 +654,7 @@ def _name(obj: dict[str, Any], key: str) -> int | str | None:
 
 
 def _text_of(obj: dict[str, Any], key: str) -> str | None:
-    """An object as canonical text, so that equal ones are equal."""
+    """Return an object as canonical text, so that equal ones are equal."""
     value = obj.get(key)
     if value is not None and not isinstance(value, dict):
         raise InvalidValue(f"{key} is not an object")
@@ -664,7 +667,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def read_trace(path: Path | str) -> Trace:
-    """The trace in a file. Raises InvalidValue when it cannot be read, or has no job that can be simulated."""
+    """Return the trace in a file. Raises InvalidValue when it cannot be read, or has no job that can be simulated."""
     path = Path(path)
     name = path.name.removesuffix(".gz")
     try:

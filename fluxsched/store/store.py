@@ -546,11 +546,9 @@ class ThreadedWriter:
         self._thread.start()
 
     def run(self, transaction: Callable[[], None], done: Callable[[], None]) -> None:
-        """See `Writer.run`."""
         self._queue.put((transaction, done))
 
     def close(self) -> None:
-        """See `Writer.close`."""
         self._queue.put(None)
         self._thread.join()
 
@@ -571,8 +569,6 @@ class ThreadPerCallWriter:
         self._name = name
 
     def run(self, transaction: Callable[[], None], done: Callable[[], None]) -> None:
-        """See `Writer.run`."""
-
         def serve() -> None:
             transaction()
             self._turns.post_threadsafe(done)
@@ -587,7 +583,6 @@ class ImmediateWriter:
     """A `Writer` that runs everything at once, in the caller's turn: where nothing waits for a disk."""
 
     def run(self, transaction: Callable[[], None], done: Callable[[], None]) -> None:
-        """See `Writer.run`."""
         transaction()
         done()
 

@@ -48,6 +48,8 @@ def read_text(path: Path, what: str, limit_bytes: int) -> str:
 URI_VARIABLE = "FLUXSCHED_URI"
 KEY_VARIABLE = "FLUXSCHED_KEY"
 """Variable with the path of a client's key file, never the key itself."""
+PARENT_VARIABLE = "FLUXSCHED_PARENT_URI"
+"""The instance around the one that FLUXSCHED_URI names."""
 TEMPORARY_VARIABLE = "FLUXSCHED_TMPDIR"
 LEVEL_VARIABLE = "FLUXSCHED_LEVEL"
 """Variable with the number of fluxsched instances around a process; not set outside of any."""
@@ -62,6 +64,8 @@ OWNER_NAME = "owner"
 """The file that says which process a run directory belongs to; see instance/run_directory.py."""
 DATABASE_NAME = "state.sqlite"
 """The store's file, in the state directory or else in the run directory."""
+ENGINE_NAME = "engine.json"
+"""The record of the engine that holds the hosts of the instance, with the keys of its keepers."""
 ADDRESS_NAME = "address"
 """The file in a state directory that names the run directory of its instances."""
 PREFIX = "fluxsched-"
@@ -119,7 +123,7 @@ COMMIT_SUFFIX = "-commit"
 """Suffix of the file with the number of the last transaction (`storage.commit_record`)."""
 STATE_NAMES = (
     *(DATABASE_NAME + suffix for suffix in ("", "-wal", "-shm", COMMIT_SUFFIX)),
-    "lock", "logs", ADDRESS_NAME, PAGE_NAME, SPOOL_NAME,
+    "lock", "logs", ADDRESS_NAME, ENGINE_NAME, PAGE_NAME, SPOOL_NAME,
 )  # fmt: skip
 """Names of our files in a state directory."""
 

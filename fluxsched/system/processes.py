@@ -188,11 +188,13 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when the thread of process `parent` that started it ends; at once if it has."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+def die_with(parent: int, signum: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when the thread of process `parent` that started it ends; at once if
+    it has.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
     if os.getppid() != parent:  # it was gone before we asked
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signum)
 
 
 # ---- processes of their own session

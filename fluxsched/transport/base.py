@@ -73,7 +73,7 @@ class Server(Protocol):
         ...
 
     def peers(self) -> int:
-        """Number of peers that have sent a message and are not lost."""
+        """Return the number of peers that have sent a message and are not lost."""
         ...
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ def check_outgoing(frames: Sequence[bytes], limit_bytes: int) -> None:
 
 
 def slow_reader(unsent_bytes: int, limit_bytes: int) -> str:
-    """The reason that a peer which does not read is given."""
+    """Return the reason that a peer which does not read is given."""
     return f"slow reader: {unsent_bytes} bytes unsent, limit {limit_bytes}"
 
 

@@ -46,7 +46,7 @@ class ServerKeys(NamedTuple):
 
 
 def parse_key(text: str) -> bytes:
-    """The bytes of a key. Raises InvalidValue, without repeating what may be a secret."""
+    """Return the bytes of a key. Raises InvalidValue, without repeating what may be a secret."""
     if not _HEX.fullmatch(text):
         raise InvalidValue(f"a key has 64 hexadecimal digits in lower case; these are {len(text)} characters")
     return bytes.fromhex(text)
@@ -81,11 +81,11 @@ class TcpAddress(NamedTuple):
     server_key: bytes | None
 
     def bare(self) -> str:
-        """The endpoint as ZeroMQ knows it, without the key."""
+        """Return the endpoint as ZeroMQ knows it, without the key."""
         return f"tcp://{self.host}:{self.port}"
 
     def with_key(self, server_key: bytes) -> str:
-        """The endpoint for clients of the server that has this key."""
+        """Return the endpoint for clients of the server that has this key."""
         return f"tcp://{server_key.hex()}@{self.host}:{self.port}"
 
     def is_loopback(self) -> bool:
@@ -97,7 +97,7 @@ class TcpAddress(NamedTuple):
 
 
 def ipc_path(endpoint: str) -> Path | None:
-    """The file of an `ipc://` endpoint, None for tcp. Every other endpoint is refused: InvalidValue."""
+    """Return the file of an `ipc://` endpoint, None for tcp. Every other endpoint is refused: InvalidValue."""
     scheme, separator, rest = endpoint.partition("://")
     if scheme == "ipc" and separator:
         return _checked_path(endpoint, rest)
@@ -109,7 +109,7 @@ def ipc_path(endpoint: str) -> Path | None:
 
 
 def tcp_address(endpoint: str) -> TcpAddress:
-    """The parts of a tcp endpoint.
+    """Return the parts of a tcp endpoint.
 
     Raises InvalidValue for one that is malformed, or that lacks the key it needs: only on loopback may both sides do
     without.
@@ -130,7 +130,7 @@ def bound_address(endpoint: str) -> TcpAddress:
 
 
 def reachable(bound: str) -> TcpAddress:
-    """A bound endpoint as clients find it: the machine's name in place of "all of its addresses"."""
+    """Return a bound endpoint as clients find it: the machine's name in place of "all of its addresses"."""
     address = _tcp_parts(bound)
     return address._replace(host=socket.gethostname()) if address.host in (ANY_HOST, "0.0.0.0") else address
 
@@ -150,7 +150,7 @@ def _tcp_parts(endpoint: str) -> TcpAddress:
 
 
 def local_path(endpoint: str) -> Path:
-    """The file of a `local://` endpoint; every other endpoint is refused: InvalidValue."""
+    """Return the file of a `local://` endpoint; every other endpoint is refused: InvalidValue."""
     scheme, separator, rest = endpoint.partition("://")
     if scheme != "local" or not separator:
         raise InvalidValue(f"endpoint {endpoint!r}: expected local:///PATH")

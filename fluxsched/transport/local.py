@@ -51,7 +51,7 @@ _LONG = 0xFF
 
 
 def pack_frame(parts: Sequence[bytes]) -> bytes:
-    """The bytes of a message on the socket."""
+    """Return the bytes of a message on the socket."""
     body: list[bytes] = [b""]
     for part in parts:
         size = len(part)
@@ -140,7 +140,7 @@ def peer_of(connection: socket.socket) -> tuple[int, int]:
 
 
 def connect_local(endpoint: str) -> StreamClient:
-    """A client at a local socket of Flux's protocol. Raises Disconnected if nothing listens there."""
+    """Return a client at a local socket of Flux's protocol. Raises Disconnected if nothing listens there."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(str(local_path(endpoint)))
@@ -155,7 +155,7 @@ def connect_local(endpoint: str) -> StreamClient:
 
 
 class StreamClient:
-    """One connection. Owns the socket."""
+    """A `Client` on one socket, which it owns."""
 
     def __init__(
         self,
@@ -184,7 +184,6 @@ class StreamClient:
         self._feed(received)
 
     def start(self, loop: AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """See `Client.start`."""
         self._loop, self._waker = loop, Waker(loop, wake)
         self._waker.soon()
         if self._ending is None:
@@ -193,7 +192,6 @@ class StreamClient:
                 loop.add_writer(self._socket, self._flush)
 
     def receive(self, limit: int) -> list[list[bytes]]:
-        """See `Client.receive`."""
         inbox = self._inbox
         taken = [inbox.popleft() for _ in range(min(limit, len(inbox)))]
         if inbox:
@@ -205,7 +203,6 @@ class StreamClient:
         return taken
 
     def send(self, frames: Sequence[bytes]) -> None:
-        """See `Client.send`."""
         check_outgoing(frames, self._message_limit_bytes)
         if self._ending is not None:
             return
@@ -224,7 +221,6 @@ class StreamClient:
         self._unsent_bytes = unsent_bytes
 
     def close(self) -> None:
-        """See `Client.close`."""
         if self._waker is not None:
             self._waker.stop()
             self._waker = None
@@ -414,7 +410,6 @@ class LocalServer:
     # -- coming and going ---------------------------------------------------------------------------------------
 
     def start(self, loop: AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """See `Server.start`."""
         self._loop = loop
         self._waker = Waker(loop, wake)
         loop.add_reader(self._listener, self._accept)
@@ -463,7 +458,7 @@ class LocalServer:
         return len(self._connections) >= connections_max() or self._guests[userid] >= GUEST_CONNECTIONS_MAX
 
     def _end(self, connection: Connection, reason: str) -> None:
-        """The connection is over, whichever side ended it; a peer that never spoke is not mentioned."""
+        """Record that the connection is over, whichever side ended it; a peer that never spoke is not mentioned."""
         if self._loop is not None:
             self._loop.remove_reader(connection.fd)
             self._loop.remove_writer(connection.fd)
@@ -475,17 +470,14 @@ class LocalServer:
             self._nudge()
 
     def drop(self, peer: bytes, reason: str) -> None:
-        """See `Server.drop`."""
         connection = self._connections.get(peer)
         if connection is not None:
             self._end(connection, reason)
 
     def peers(self) -> int:
-        """See `Server.peers`."""
         return sum(connection.heard for connection in self._connections.values())
 
     def close(self) -> None:
-        """See `Server.close`."""
         claim, self._claim = self._claim, None
         if claim is None:
             return
@@ -507,7 +499,6 @@ class LocalServer:
     # -- receiving ----------------------------------------------------------------------------------------------
 
     def receive(self, limit: int) -> list[Arrived | Lost]:
-        """See `Server.receive`."""
         arrivals = self._arrivals
         taken = [arrivals.popleft() for _ in range(min(limit, len(arrivals)))]
         for one in taken:

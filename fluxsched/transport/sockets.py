@@ -54,13 +54,13 @@ Frame = zmq.Frame
 
 
 def make_key_pair() -> KeyPair:
-    """New keys, from libzmq's source of chance."""
+    """Return new keys, from libzmq's source of chance."""
     public, secret = zmq.curve_keypair()
     return KeyPair(z85.decode(public), z85.decode(secret))
 
 
 def public_of(secret: bytes) -> bytes:
-    """The public key that belongs to a secret one."""
+    """Return the public key that belongs to a secret one."""
     return z85.decode(zmq.curve_public(z85.encode(secret)))
 
 
@@ -98,7 +98,7 @@ def hide_identities() -> None:
 
 
 def key_of(first: Frame) -> bytes | None:
-    """The public key that the sender of this frame has proved to have; None where there are no keys."""
+    """Return the public key that the sender of this frame has proved to have; None where there are no keys."""
     try:
         name = first.get("User-Id")
     except zmq.ZMQError:
@@ -194,7 +194,7 @@ _send = _Backend.send
 def router(
     message_limit_bytes: int, *, heartbeat: bool, context: Context | None, keys: ServerKeys | None = None
 ) -> Pump:
-    """A server's socket; with `keys`, strangers are let in by these alone and get not a byte otherwise.
+    """Return a server's socket; with `keys`, strangers are let in by these alone and get not a byte otherwise.
 
     ROUTER_MANDATORY, or messages to a full or lost peer vanish silently.
     """
@@ -221,7 +221,7 @@ def router(
 
 
 def dealer(endpoint: str, context: Context | None, keys: KeyPair | None, lost_after_ms: int = 0) -> Pump:
-    """A client's socket, connected; Disconnected if nothing listens there. It does not reconnect.
+    """Return a client's socket, connected; Disconnected if nothing listens there. It does not reconnect.
 
     On tcp it ends when nothing has come for `lost_after_ms`, if that is not 0: it is asked for heartbeats then.
 
@@ -247,7 +247,7 @@ def dealer(endpoint: str, context: Context | None, keys: KeyPair | None, lost_af
 
 
 def chose_identity(first: Frame) -> bool:
-    """True if the client that sent this frame chose its own identity, whatever the ROUTER calls it now."""
+    """Return true if the client that sent this frame chose its own identity, whatever the ROUTER calls it now."""
     try:
         return bool(first.get("Identity"))
     except UnicodeDecodeError:
@@ -290,7 +290,7 @@ class Pump:
             self._socket.setsockopt(option, value)
 
     def bind(self, endpoint: str) -> str:
-        """The endpoint as bound, or Refused with the system's errno."""
+        """Return the endpoint as bound, or Refused with the system's errno."""
         try:
             self._socket.bind(endpoint)
         except zmq.ZMQError as error:
@@ -343,7 +343,7 @@ class Pump:
             self._check.soon()
 
     def now_s(self) -> float:
-        """The loop's clock; without a loop time stands still."""
+        """Return the loop's clock; without a loop time stands still."""
         return self._loop.time() if self._loop is not None else 0.0
 
     def events(self) -> list[tuple[int, int]]:
@@ -382,7 +382,7 @@ class Pump:
         return 0
 
     def read(self) -> tuple[Frame, bytes, int, list[bytes]] | None:
-        """A ROUTER's next message: first frame, identity, descriptor, parts. None: the socket ran dry.
+        """Return a ROUTER's next message: first frame, identity, descriptor, parts. None: the socket ran dry.
 
         A message that names no connection has no sender whose loss could be reported: it is dropped.
         """
@@ -410,7 +410,7 @@ class Pump:
         return [first.bytes, *self._rest(first)]
 
     def _rest(self, first: zmq.Frame) -> list[bytes]:
-        """The parts that follow; those beyond PARTS_MAX + 1 are thrown away."""
+        """Return the parts that follow; those beyond PARTS_MAX + 1 are thrown away."""
         recv = self._socket.recv
         frames: list[bytes] = []
         more = first.more

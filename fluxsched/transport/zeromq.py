@@ -129,7 +129,7 @@ class Roster:
         self._generations[fd] = []
 
     def disconnected(self, fd: int, now_s: float) -> None:
-        """The monitor's DISCONNECTED. One without a peer only looked, or its messages have not been read yet."""
+        """Handle the monitor's DISCONNECTED. One without a peer only looked, or its messages have not been read yet."""
         peers = self._generations.pop(fd, ())
         if not peers:
             self._unheard[fd] = now_s
@@ -142,7 +142,7 @@ class Roster:
             self._unheard = {fd: at_s for fd, at_s in self._unheard.items() if now_s <= at_s + CLOSE_SETTLE_S}
 
     def adopt(self, identity: bytes, chosen: bool, fd: int, now_s: float) -> ConnectedPeer:
-        """The peer of a message that the hot path could not place; the monitor must have been read just now.
+        """Return the peer of a message that the hot path could not place; the monitor must have been read just now.
 
         `chosen`: the client chose an identity, though the ROUTER may have replaced it.
         """
@@ -163,7 +163,7 @@ class Roster:
         return peer
 
     def _renamed(self, identity: bytes, fd: int) -> ConnectedPeer | None:
-        """The ending peer whose connection the ROUTER now calls `identity`, because another took its own one."""
+        """Return the ending peer whose connection the ROUTER now calls `identity`, because another took its own one."""
         if len(identity) != MADE_IDENTITY_BYTES or identity[0] != 0:
             return None
         for peer in self.ending.values():
@@ -176,7 +176,7 @@ class Roster:
         return None
 
     def _name(self, identity: bytes) -> bytes:
-        """The identity, or a longer name while an earlier peer of that identity is not reported lost.
+        """Return the identity, or a longer name while an earlier peer of that identity is not reported lost.
 
         Names are told to peers: where identities are a secret they are numbers.
         """
@@ -190,7 +190,7 @@ class Roster:
         return name
 
     def is_open(self, peer: ConnectedPeer) -> bool:
-        """True while the peer's descriptor is certainly still its own."""
+        """Return true while the peer's descriptor is certainly still its own."""
         return peer.connection is not None and self._generations.get(peer.fd) is peer.connection
 
     def end(self, peer: ConnectedPeer, reason: str, now_s: float, *, closed: bool = False) -> None:
@@ -302,11 +302,9 @@ class ZmqServer:
             raise
 
     def start(self, loop: AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """See `Server.start`."""
         self._pump.start(loop, wake, self._flush)
 
     def receive(self, limit: int) -> list[Arrived | Lost]:
-        """See `Server.receive`."""
         if self._pump.closed:
             return []
         self._follow()
@@ -366,7 +364,6 @@ class ZmqServer:
                 self._roster.disconnected(fd, self._pump.now_s())
 
     def send(self, peer: bytes, frames: Sequence[bytes]) -> None:
-        """See `Server.send`."""
         record = self._roster.by_name.get(peer)
         if record is None or record.reason is not None:
             self.dropped += 1
@@ -405,7 +402,6 @@ class ZmqServer:
         return bool(self._full)
 
     def drop(self, peer: bytes, reason: str) -> None:
-        """See `Server.drop`."""
         record = self._roster.by_name.get(peer)
         if record is not None:
             self._cut(record, reason)
@@ -430,11 +426,9 @@ class ZmqServer:
         return record.unsent_bytes if record is not None else 0
 
     def peers(self) -> int:
-        """See `Server.peers`."""
         return len(self._roster.by_name) - len(self._roster.ending)
 
     def close(self) -> None:
-        """See `Server.close`."""
         if self._pump.closed:
             return
         claim, self._claim = self._claim, None
@@ -475,11 +469,9 @@ class ZmqClient:
         self._supposed = _supposed(endpoint, keys)
 
     def start(self, loop: AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """See `Client.start`."""
         self._pump.start(loop, wake, self._flush)
 
     def receive(self, limit: int) -> list[list[bytes]]:
-        """See `Client.receive`."""
         if self._pump.closed:
             return []
         if self._pump.events() and self._ended_s is None:
@@ -530,7 +522,6 @@ class ZmqClient:
         return bool(self._outbox)
 
     def close(self) -> None:
-        """See `Client.close`."""
         if not self._pump.closed:
             self._flush()
         self._pump.close()
@@ -557,7 +548,7 @@ class BlockingClient:
             raise LimitExceeded(f"{RECEIVE_MESSAGES_MAX} messages unsent: receive answers before sending more")
 
     def receive(self, timeout_s: float | None = None, beside: int | None = None) -> list[bytes] | None:
-        """The next message; None after `timeout_s` (None: no limit), or when the file `beside` can be read."""
+        """Return the next message; None after `timeout_s` (None: no limit), or when the file `beside` can be read."""
         if self._pump.closed:
             raise self._gone()
         message = self._pump.read_plain()

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from fluxsched.core.text import some_of
+from fluxsched.core.text import some_of, there_are
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.views.machine import TargetParts
 
@@ -35,7 +35,7 @@ OUTPUT_CHARS_MAX = 64 * 1024
 
 
 def joined(older: Body, newer: Body) -> dict[str, Any]:
-    """A snapshot with a delta, or two deltas as one; in a snapshot `gone` means nothing (see `after`)."""
+    """Return a snapshot with a delta, or two deltas as one; in a snapshot `gone` means nothing (see `after`)."""
     found = dict(older)
     keyed = [key for key in KEYED if not isinstance(older.get(key, newer.get(key, {})), Mapping)]
     for key, value in newer.items():
@@ -79,7 +79,7 @@ def _join_keyed(found: dict[str, Any], older: Body, newer: Body, key: str) -> No
 
 
 def tail(pieces: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The last OUTPUT_CHARS_MAX characters of `[stream, text]`, neighbours of one stream as one."""
+    """Return the last OUTPUT_CHARS_MAX characters of `[stream, text]`, neighbours of one stream as one."""
     found: list[list[str]] = []
     for stream, text in pieces:
         if found and found[-1][0] == stream:
@@ -98,7 +98,7 @@ def tail(pieces: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def _moved(before: Mapping[str, str], moved: Mapping[str, str]) -> dict[str, str]:
-    """The partition `before` once these targets are where `moved` has them."""
+    """Return the partition `before` once these targets are where `moved` has them."""
     found = TargetParts()
     found.move_targets(before)
     found.move_targets(moved)
@@ -106,7 +106,7 @@ def _moved(before: Mapping[str, str], moved: Mapping[str, str]) -> dict[str, str
 
 
 def differences(before: Body, now: Body) -> dict[str, Any]:
-    """The keys of `now` whose values are new: the delta of what is replaced as a whole."""
+    """Return the keys of `now` whose values are new: the delta of what is replaced as a whole."""
     return {key: value for key, value in now.items() if key not in before or before[key] != value}
 
 
@@ -153,7 +153,7 @@ class Feed(Protocol):
 
 @contextmanager
 def streaming(handle: Asking, topic: str, payload: Any = None) -> Iterator[Any]:
-    """A stream that ends at the instance, too, when its reader ends."""
+    """Open a stream that ends at the instance, too, when its reader ends."""
     stream = handle.stream(topic, payload)
     try:
         yield stream
@@ -220,11 +220,9 @@ class PolledFeed:
         self._snapshot: Body | None = None
 
     def current(self) -> Body | None:
-        """See `Feed`."""
         return self._snapshot
 
     async def run(self, handle: Asking, listener: FeedListener) -> None:
-        """See `Feed`."""
         loop, is_first = asyncio.get_running_loop(), True
         while True:
             begun_s = loop.time()
@@ -252,7 +250,7 @@ class Params:
         self._topic = topic
         self._values = {name: value for name, value in given.items() if value is not None and value != ""}
         if unknown := [name for name in self._values if name not in known]:
-            raise InvalidValue(f"view {topic}: {some_of(unknown)}: no such parameter; there are {some_of(known)}")
+            raise InvalidValue(f"view {topic}: {some_of(unknown)}: no such parameter; {there_are(known)}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
@@ -262,7 +260,7 @@ class Params:
         return self._values.get(name)
 
     def text(self, name: str) -> str:
-        """A text, empty if absent."""
+        """Return a text, empty if absent."""
         value = self._values.get(name, "")
         if not isinstance(value, str):
             raise self._wrong(name, "a text")
@@ -273,7 +271,7 @@ class Params:
         return tuple([word.strip() for word in self.text(name).split(",") if word.strip()])
 
     def number(self, name: str) -> float | None:
-        """A number, None if absent."""
+        """Return a number, None if absent."""
         value = self._values.get(name)
         if value is None:
             return None
@@ -286,7 +284,7 @@ class Params:
         return number
 
     def count(self, name: str, default: int, limit: int, least: int = 1) -> int:
-        """A whole number from `least` on. Raises LimitExceeded above the limit."""
+        """Return a whole number from `least` on. Raises LimitExceeded above the limit."""
         number = self.number(name)
         if number is None:
             return default

@@ -21,7 +21,7 @@ from typing import Any, get_args
 
 from fluxsched.core.idset import EMPTY, ID_MAX, Idset
 from fluxsched.core.jobid import format_f58, parse_jobid, parse_jobids
-from fluxsched.core.text import UNPRINTABLE, printable
+from fluxsched.core.text import UNPRINTABLE, not_among, printable
 from fluxsched.errors import InvalidValue, RPCError
 from fluxsched.protocol.messages.instance import ReportBy
 from fluxsched.system.clock import SystemClock
@@ -70,7 +70,7 @@ class Figures:
         self._answer: asyncio.Future[dict[str, Any]] | None = None
 
     async def ask(self, handle: Asking) -> dict[str, Any]:
-        """The figures, at most half a second old. Raises RPCError."""
+        """Return the figures, at most half a second old. Raises RPCError."""
         now_s = asyncio.get_running_loop().time()
         if self._answer is None or self._handle is not handle or now_s >= self._asked_s + _FRESH_S:
             self._handle, self._asked_s = handle, now_s
@@ -104,7 +104,6 @@ class MachineFeed:
         return self._snapshot
 
     async def run(self, handle: Asking, listener: FeedListener) -> None:
-        """See `Feed`."""
         machine = LiveMachine()
         with streaming(handle, "resource.watch") as answers:
             async for answer in answers:
@@ -129,7 +128,6 @@ class TargetFeed:
         self._is_live = False
 
     def current(self) -> Body | None:
-        """See `Feed`."""
         return {"rank": self._rank, "events": [*self._events]} if self._is_live else None
 
     async def run(self, handle: Asking, listener: FeedListener) -> None:
@@ -170,11 +168,11 @@ _IDS = ("array", "requeue_of", "requeued_as")
 
 
 def job_request(params: Params) -> dict[str, Any]:
-    """The job-manager.list request of a page: the filters of `fluxsched jobs`, as words. Raises InvalidValue."""
+    """Return the job-manager.list request of a page: the filters of `fluxsched jobs`, as words. Raises InvalidValue."""
     jobs = _named(params.words("ids"))
     words = tuple(word.lower() for word in params.words("states"))
     if unknown := [word for word in words if word not in JOB_STATES and word not in RESULTS]:
-        raise InvalidValue(f"{', '.join(unknown)} is not among {', '.join([*JOB_STATES, *RESULTS])}")
+        raise InvalidValue(not_among(unknown, [*JOB_STATES, *RESULTS]))
     names = params.words("name")
     if text := params.text("text"):
         names = (*names, f"*{text}*")
@@ -208,7 +206,7 @@ def _named(words: tuple[str, ...]) -> Jobs:
 
 
 def job_body(info: Mapping[str, Any], now_s: float, blocked: str = "") -> dict[str, Any]:
-    """A job's row: what the instance says, with ids as texts (scripts have no exact numbers of that size)."""
+    """Return a job's row: what the instance says, with ids as texts (scripts have no exact numbers of that size)."""
     row = JobRow(info, now_s, blocked)
     texts = {name: format_f58(info[name]) for name in _IDS if info.get(name)}
     return {
@@ -245,11 +243,9 @@ class JobsFeed:
         self._is_due = asyncio.Event()
 
     def current(self) -> Body | None:
-        """See `Feed`."""
         return self._snapshot
 
     async def run(self, handle: Asking, listener: FeedListener) -> None:
-        """See `Feed`."""
         self._snapshot = None
         reasons = JobReasons(self._is_due.set)
         try:
@@ -331,7 +327,7 @@ class JobReasons:
 
 
 async def asked_jobs(handle: Asking, request: dict[str, Any], reasons: JobReasons) -> dict[str, Any]:
-    """A list with the reasons of jobs that have none of their own: their queue's, or their scheduler's.
+    """Return a list with the reasons of jobs that have none of their own: their queue's, or their scheduler's.
 
     `left_out` is 1 if there are more.
     """
@@ -388,11 +384,9 @@ class JobFeed:
         """Set when there is no more output to come."""
 
     def current(self) -> Body | None:
-        """See `Feed`."""
         return self._snapshot if self._is_told else None
 
     async def run(self, handle: Asking, listener: FeedListener) -> None:
-        """See `Feed`."""
         record, logged = await asyncio.gather(
             self._asked(handle), handle.rpc("job-manager.lookup", {"id": self._id, "keys": ["eventlog"]})
         )
@@ -420,7 +414,7 @@ class JobFeed:
             listener.delta(delta)
 
     async def _asked(self, handle: Asking) -> dict[str, Any]:
-        """The record, and why; a job of another user may be seen, and the reason not."""
+        """Return the record, and why; a job of another user may be seen, and the reason not."""
         found = (await handle.rpc("job-manager.list", {"ids": [self._id]}))["jobs"]
         if not found:
             raise RPCError(f"no such job: {format_f58(self._id)}", errno.ENOENT)
@@ -494,7 +488,9 @@ class GroupsQuestion:
         self._figures = figures
 
     async def ask(self, handle: Asking) -> dict[str, Any]:
-        """Groups as `resource.groups` has them, queues with their jobs, and jobs on targets that leave, by group."""
+        """Return groups as `resource.groups` has them, queues with their jobs, and jobs on targets that leave, by
+        group.
+        """
         answer, names = await asyncio.gather(handle.rpc("resource.groups"), handle.rpc("job-manager.queue-list"))
         wanted = [{"name": name} for name in names["queues"]] or [{}]
         statuses = await asyncio.gather(*[handle.rpc("job-manager.queue-status", one) for one in wanted])
@@ -512,7 +508,7 @@ class GroupsQuestion:
 
 
 def queue_body(status: Mapping[str, Any], counts: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A queue as viewers get it; numbers of jobs are null where figures are refused."""
+    """Return a queue as viewers get it; numbers of jobs are null where figures are refused."""
     return {
         **status,
         "name": status.get("name") or "",
@@ -602,10 +598,10 @@ class HistoryQuestion:
         self._points = params.count("points", POINTS_DEFAULT, POINTS_MAX)
         self._by = params.text("by") or REPORT_BY[0]
         if self._by not in REPORT_BY:
-            raise InvalidValue(f"view history: by {self._by[:SHOWN_CHARS]!r} is not among {', '.join(REPORT_BY)}")
+            raise InvalidValue(f"view history: by {not_among([self._by[:SHOWN_CHARS]], REPORT_BY)}")
 
     async def ask(self, handle: Asking) -> dict[str, Any]:
-        """The three answers, with the names of users; null what is refused, where something is not."""
+        """Return the three answers, with the names of users; null what is refused, where something is not."""
         now_s = SystemClock.wall_s()
         since_s, until_s = self._period.bounds_s(now_s)
         period = {"since": since_s, "until": until_s}
@@ -625,7 +621,7 @@ class HistoryQuestion:
 
 
 def named(report: dict[str, Any]) -> dict[str, Any]:
-    """A report whose users have names."""
+    """Return a report whose users have names."""
     if report.get("by") != "user":
         return report
     return report | {"rows": [row | {"name": _name(row["name"])} for row in report["rows"]]}
@@ -647,7 +643,6 @@ class MessagesFeed:
         self._has_begun = False
 
     def current(self) -> Body | None:
-        """See `Feed`."""
         return {"messages": self._kept, "dropped": self._dropped} if self._has_begun else None
 
     async def run(self, handle: Asking, listener: FeedListener) -> None:

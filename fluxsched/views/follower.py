@@ -80,7 +80,7 @@ class ConnectionListener(Protocol):
     """Listener to changes of the connection."""
 
     def connected(self, handle: Any, info: Mapping[str, Any]) -> None:
-        """The instance is there; `info` is what `instance.info` says."""
+        """Record that the instance is there; `info` is what `instance.info` says."""
 
     def lost(self, why: str, retry_s: float) -> Awaitable[None]:
         """Take note that the connection is lost, and will be made again."""
@@ -236,7 +236,7 @@ MakeFeed = Callable[[Params, Figures], Feed]
 
 
 def feed_of(topic: str, given: Mapping[str, Any], figures: Figures) -> Feed:
-    """The feed of a topic, which must be one of TOPICS. Raises InvalidValue for wrong parameters."""
+    """Return the feed of a topic, which must be one of TOPICS. Raises InvalidValue for wrong parameters."""
     known, make = TOPICS[topic]
     return make(Params(topic, given, *known), figures)
 
@@ -277,7 +277,7 @@ class TooManyFeeds(LimitExceeded):
 
 
 class Channel:
-    """One feed, and who follows it."""
+    """One feed and its viewers; the `FeedListener` of the feed."""
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
@@ -287,11 +287,9 @@ class Channel:
         """Snapshot as it is now, once for all viewers that come before it changes."""
 
     def snapshot(self, body: Body) -> None:
-        """See `FeedListener`."""
         self._tell("whole", body)
 
     def delta(self, body: Body) -> None:
-        """See `FeedListener`."""
         self._tell("change", body)
 
     def _tell(self, kind: MessageKind, body: Body) -> None:
@@ -301,7 +299,7 @@ class Channel:
             viewer.put(message)
 
     def greet(self, viewer: Subscription) -> None:
-        """A viewer that comes now gets the snapshot, if there is one."""
+        """Send a new viewer the snapshot, if there is one."""
         if self._latest is None and (body := self.feed.current()) is not None:
             self._latest = ViewMessage("whole", body)
         if self._latest is not None:
@@ -323,7 +321,10 @@ class Channel:
 
 
 class Follower:
-    """See above. To be made and used within one running event loop."""
+    """A connection to an instance, shared by many viewers; the `ConnectionListener` of its client.
+
+    It is made and used within one running event loop.
+    """
 
     def __init__(
         self,
@@ -394,13 +395,11 @@ class Follower:
     # -- what becomes of the connection
 
     def connected(self, handle: Any, info: Mapping[str, Any]) -> None:
-        """See `ConnectionListener`."""
         self._tell_all(ViewMessage("instance", {"instance": "there", **info}))
         for name, channel in self._channels.items():
             self._start(name, channel)
 
     async def lost(self, why: str, retry_s: float) -> None:
-        """See `ConnectionListener`."""
         self._tell_all(ViewMessage("instance", {"instance": "lost", "why": why, "retry_s": retry_s}))
         tasks = [self._stopped(channel) for channel in self._channels.values()]
         await asyncio.gather(*[task for task in tasks if task is not None], return_exceptions=True)
@@ -420,7 +419,7 @@ class Follower:
             channel.task.add_done_callback(lambda task: self._note_fault(task, name, channel))
 
     def _note_fault(self, task: asyncio.Task[None], name: str, channel: Channel) -> None:
-        """A fault of ours in a feed is raised in its viewers' loops; those who come later begin with another feed."""
+        """Raise a fault of ours in a feed in its viewers' loops; those who come later begin with another feed."""
         if task.cancelled() or (fault := task.exception()) is None:
             return
         if self._channels.get(name) is channel:

@@ -61,11 +61,11 @@ class JobRow(NamedTuple):
         return max(0.0, expiration_s - self.now_s) if expiration_s and self.info["state"] in RUNNING else 0.0
 
     def status(self) -> str:
-        """The result if it has one, else the state."""
+        """Return the result if it has one, else the state."""
         return self._taken[0] or str(self.info.get("result") or self.info["state"])
 
     def word(self) -> str:
-        """The status in one plain word."""
+        """Return the status in one plain word."""
         status = self.status()
         return WORDS.get(status) or status.lower()
 
@@ -159,7 +159,7 @@ class JobRow(NamedTuple):
 
 
 def _readable(dependency: str) -> str:
-    """A dependency as a job has it, `SCHEME=VALUE`; the time of begin-time as a date."""
+    """Return a dependency as a job has it, `SCHEME=VALUE`; the time of begin-time as a date."""
     scheme, _, value = dependency.partition("=")
     try:
         return f"{scheme}={time_text(float(value))}" if scheme == "begin-time" else dependency
@@ -220,7 +220,7 @@ def on_targets(text: str) -> JobConstraint:
 
 
 def user_id(text: str) -> int | None:
-    """A user by name or number; None for all. Raises InvalidValue."""
+    """Return a user by name or number; None for all. Raises InvalidValue."""
     import pwd
 
     try:
@@ -264,7 +264,7 @@ def terms_of(
 def list_request(
     terms: Sequence[JobConstraint], ids: Sequence[int], wants_all: bool, since_s: float | None, count: int
 ) -> dict[str, Any]:
-    """The job-manager.list request: active jobs, unless all are wanted or those that ended since."""
+    """Return the job-manager.list request: active jobs, unless all are wanted or those that ended since."""
     every = [*terms] if wants_all or since_s is not None else [*terms, in_states("active")]
     constraint: JobConstraint | None = every[0] if len(every) == 1 else {"and": every} if every else None
     request = {"max_entries": count, "ids": [*ids] or None, "constraint": constraint, "since": since_s}

@@ -63,7 +63,7 @@ def state_named(word: str) -> TargetState:
 
 
 def states_table() -> list[dict[str, Any]]:
-    """The table for a page: word, meaning, colours and sign of each state, and whether jobs may be put there."""
+    """Return the table for a page: word, meaning, colours and sign of each state, and whether jobs may be put there."""
     return [
         {"word": one.word, "meaning": one.meaning, "light": one.light, "dark": one.dark, "sign": one.sign,
          "usable": one.word in USABLE}
@@ -93,7 +93,7 @@ class TargetParts:
         self.parts: dict[str, Idset] = {}
 
     def move_targets(self, moved: Mapping[str, str]) -> None:
-        """These targets have these values now."""
+        """Set these values of these targets."""
         to = {value: Idset.parse(text) for value, text in moved.items()}
         targets = EMPTY
         for ranks in to.values():
@@ -114,7 +114,7 @@ class TargetParts:
         return {value: len(ranks) for value, ranks in self.parts.items()}
 
     def total(self) -> int:
-        """The sum over all targets, of numbers."""
+        """Return the sum over all targets, of numbers."""
         return sum([int(value) * len(ranks) for value, ranks in self.parts.items()])
 
 
@@ -156,7 +156,7 @@ class LiveMachine:
         self._by_place = {}
 
     def only(self, ranks: Idset) -> LiveMachine:
-        """A picture of these targets alone."""
+        """Return a picture of these targets alone."""
         found = LiveMachine()
         found.apply(self.snapshot())
         found._define(self.resources.restrict(ranks).to_json())
@@ -227,7 +227,7 @@ def bounded(sections: Iterator[MapSection]) -> list[MapSection]:
 
 
 def _by_property(resources: ResourceSet) -> Iterator[MapSection]:
-    """A section for each combination of properties that some targets have, in order of their ranks."""
+    """Yield a section for each combination of properties that some targets have, in order of their ranks."""
     parts: list[tuple[tuple[str, ...], Idset]] = [((), resources.ranks)]
     for name, ranks in sorted(resources.properties.items()):
         if len(parts) > SECTIONS_MAX:
@@ -244,7 +244,9 @@ def _by_property(resources: ResourceSet) -> Iterator[MapSection]:
 
 
 def _by_host(resources: ResourceSet) -> Iterator[MapSection]:
-    """A section for each name that hosts have before their last number, in order of ranks; all in one without names."""
+    """Yield a section for each name that hosts have before their last number, in order of ranks; all in one without
+    names.
+    """
     if not resources.nodelist.hosts:
         if resources.ranks:
             yield MapSection("targets", resources.ranks)
@@ -257,7 +259,7 @@ def _by_host(resources: ResourceSet) -> Iterator[MapSection]:
 
 
 def _by_switch(resources: ResourceSet) -> Iterator[MapSection]:
-    """A section for each switch of one level, in order of ranks; those under no switch are the last one."""
+    """Yield a section for each switch of one level, in order of ranks; those under no switch are the last one."""
     topology = resources.topology
     if not topology or not resources.nodelist.hosts:
         if resources.ranks:
@@ -351,7 +353,7 @@ class MapDrawing:
         self._per_row = max(1, width // scale.columns)
 
     def ranks_at(self, x: int, y: int, half: int | None = None) -> Idset:
-        """The targets in a cell; `half`: those above (0) or below (1) only."""
+        """Return the targets in a cell; `half`: those above (0) or below (1) only."""
         columns, stacked, together = self._scale
         for block in self._blocks:
             if block.line <= y < block.line + block.lines and 0 <= x // columns < self._per_row:
@@ -372,7 +374,7 @@ class MapDrawing:
         return None
 
     def neighbour(self, x: int, y: int, half: int, dx: int, dy: int) -> int | None:
-        """The first target of the cell so far away, or of the last one on the way; None: there is none.
+        """Return the first target of the cell so far away, or of the last one on the way; None: there is none.
 
         To the sides it goes over the edge, up and down over titles.
         """
@@ -415,7 +417,8 @@ def kind_words(word: str) -> tuple[str, int, str]:
 def draw_map(
     machine: LiveMachine, by: str, width: int, lines_max: int, *, is_colourful: bool, is_unicode: bool = True
 ) -> MapDrawing:
-    """The map in at most `lines_max` lines of `width` columns; signs instead of blocks where there is no colour."""
+    """Return the map in at most `lines_max` lines of `width` columns; signs instead of blocks where there is no colour.
+    """
     sections, unnamed = machine.arranged(by), 0
     has_blocks = is_colourful and is_unicode
     scale, has_titles = _scale(sections, max(1, width), max(1, lines_max), has_blocks)
@@ -451,7 +454,7 @@ def _between(ranks: Idset, first: int, count: int) -> Idset:
 
 
 def _scale(sections: Sequence[MapSection], width: int, lines_max: int, has_blocks: bool) -> tuple[_MapScale, bool]:
-    """The largest places with which all targets fit, and whether titles fit, too."""
+    """Return the largest places with which all targets fit, and whether titles fit, too."""
     stacked = 2 if has_blocks else 1
     scales = [_MapScale(4, 1, 1), _MapScale(2, 1, 1), _MapScale(1, stacked, 1)]
     together = 2
@@ -476,7 +479,7 @@ def _lines(targets: int, scale: _MapScale, width: int) -> int:
 
 
 def _kinds(machine: LiveMachine) -> bytes:
-    """The kind of each rank, as an index of KINDS, up to the highest rank there is."""
+    """Return the kind of each rank, as an index of KINDS, up to the highest rank there is."""
     resources = machine.resources
     if not resources.ranks:
         return b""
@@ -507,7 +510,7 @@ def _levels(entries: Sequence[Entry], cores: int, ranks: Idset) -> Iterator[tupl
 
 
 def _spread(ranks: Idset, value: int, size: int) -> int:
-    """An int whose byte number `rank` is `value` for each of these ranks: sums of them are tables."""
+    """Return an int whose byte number `rank` is `value` for each of these ranks: sums of them are tables."""
     if not value or not ranks:
         return 0
     bits = f"{ranks.mask:0{size}b}".encode()[-size:]
@@ -516,7 +519,7 @@ def _spread(ranks: Idset, value: int, size: int) -> int:
 
 
 def _rows(kinds: bytes, ranks: Idset, scale: _MapScale, width: int) -> list[bytes]:
-    """The kinds of the places of a section, one row a piece, all of the same length."""
+    """Return the kinds of the places of a section, one row a piece, all of the same length."""
     low, high = ranks.min(), ranks.max() + 1
     piece = kinds[low:high]
     if len(ranks) < high - low:
@@ -533,7 +536,7 @@ def _rows(kinds: bytes, ranks: Idset, scale: _MapScale, width: int) -> list[byte
 
 
 def _common(kinds: bytes) -> int:
-    """The kind of several targets in one place."""
+    """Return the kind of several targets in one place."""
     first = kinds[0]
     if kinds.count(first) == len(kinds):
         return first

@@ -279,11 +279,9 @@ class TimelineFeed:
         self._polled = PolledFeed(self._ask, TIMELINE_EVERY_S, bar_differences)
 
     def current(self) -> Body | None:
-        """See `Feed`."""
         return self._polled.current()
 
     async def run(self, handle: Asking, listener: FeedListener) -> None:
-        """See `Feed`."""
         self._is_known.clear()
         self._ended, self._ended_until_s, self._spans_until_s = {}, 0.0, 0.0
         self._planned, self._plan = [], SlowQuestion()

@@ -23,7 +23,9 @@ def time_text(timestamp_s: float, style: str = "%Y-%m-%dT%H:%M:%S") -> str:
 
 
 def duration_text(duration_s: float) -> str:
-    """An FSD (RFC 23) short enough to be read: about three digits of the largest unit that fits: `1.5m`, `2.33h`."""
+    """Return an FSD (RFC 23) short enough to be read: about three digits of the largest unit that fits: `1.5m`,
+    `2.33h`.
+    """
     if duration_s == float("inf"):
         return "infinity"
     for unit_s, unit in _UNITS:
@@ -42,7 +44,7 @@ def rounded(number: float) -> str:
 
 @lru_cache(USERS_KEPT)
 def user_name(userid: int) -> str:
-    """The name of a user, or the number where the system has no name for it."""
+    """Return the name of a user, or the number where the system has no name for it."""
     import pwd
 
     try:
@@ -51,13 +53,8 @@ def user_name(userid: int) -> str:
         return str(userid)
 
 
-def plural(count: int, noun: str) -> str:
-    """`1 job`, `2 jobs`, `131,072 jobs`."""
-    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def context_text(context: Mapping[str, Any]) -> str:
-    """An event's context as `key=value` words, as Flux prints eventlogs."""
+    """Return an event's context as `key=value` words, as Flux prints eventlogs."""
     import json
 
     return "".join(f" {key}={json.dumps(value, ensure_ascii=False)}" for key, value in context.items())

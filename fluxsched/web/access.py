@@ -98,7 +98,7 @@ def cookie_name(host: str) -> str:
 
 
 def cookie_of(header: str, name: str) -> str:
-    """The cookie of that name in a Cookie header; empty if there is none."""
+    """Return the cookie of that name in a Cookie header; empty if there is none."""
     try:
         found = SimpleCookie(header).get(name)
     except CookieError:
@@ -298,14 +298,12 @@ class PageConnection(H11Protocol):
         self._strangers.discard(self)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """See `asyncio.Protocol`."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=BUFFER_BYTES)
         self._strangers.add(self)
         self._head.begin(HEAD_S)
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._head.call_off()
@@ -318,17 +316,14 @@ class PageConnection(H11Protocol):
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """See `asyncio.Protocol`."""
         super().pause_writing()
         self._reading.begin(UNREAD_S)
 
     def resume_writing(self) -> None:
-        """See `asyncio.Protocol`."""
         self._reading.call_off()
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
         self._strangers.discard(self)
         self._head.call_off()
         self._reading.call_off()
@@ -380,7 +375,6 @@ class Guard:
         self._app, self._secrets, self._names = app, secrets, names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -435,14 +429,14 @@ class Guard:
 
 
 def _local_path(scope: Scope) -> str:
-    """The path as it was sent, of this host for certain: `//other.example` would be another one."""
+    """Return the path as it was sent, of this host for certain: `//other.example` would be another one."""
     path = bytes(scope.get("raw_path") or b"/").decode("latin-1")
     safe = path.isascii() and path.isprintable() and not set(path) & set("\"'<>\\ ")
     return "/" + path.lstrip("/") if safe else "/"
 
 
 def refusal(headers: Headers, words: str, title: str, status: int = 403) -> Response:
-    """A page, or JSON for a script, that says why and shows nothing else."""
+    """Return a page, or JSON for a script, that says why and shows nothing else."""
     if wants_json(headers):
         return JSONResponse({"error": words}, status)
     remedy = _SIGN_IN if title == NOT_SIGNED_IN else ""

@@ -40,7 +40,7 @@ class TooSlow(InvalidValue):
 
 
 async def fields_of(request: Request) -> dict[str, str]:
-    """The fields of a form, the last of each name but TOGETHER. Raises InvalidValue."""
+    """Return the fields of a form, the last of each name but TOGETHER. Raises InvalidValue."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _KIND:
         raise InvalidValue(f"the body is {kind or 'of no type'}, not {_KIND}")

@@ -117,7 +117,7 @@ class Wire:
         raise InstanceLost("the page is being closed")
 
     async def figures(self) -> ViewBody | None:
-        """The summary for the top of a page; None where this user may not have it."""
+        """Return the summary for the top of a page; None where this user may not have it."""
         try:
             return summary(await self.snapshot(FIGURES, {}))
         except ViewRefused:
@@ -133,7 +133,7 @@ class Wire:
             self.about = about(message.body, self.about)
 
     def json(self, view: str, message: ViewMessage) -> bytes:
-        """The body as it is sent, written once for all viewers of a message.
+        """Return the body as it is sent, written once for all viewers of a message.
 
         Wholes tell the time here, by which ages are to be shown: a viewer's clock may differ, or step.
         """
@@ -206,7 +206,7 @@ class Pages:
         return found
 
     def render(self, name: str, view: str, title: str, status: int = 200, **more: object) -> HTMLResponse:
-        """A template with what all of them get."""
+        """Return a template with what all of them get."""
         about = self._wire.about
         context = {
             "view": view,
@@ -226,7 +226,7 @@ class Pages:
         return HTMLResponse(self._templates.get_template(name).render(context | more), status)
 
     def error(self, headers: Headers, title: str, words: str, status: int, back: str | None = None) -> Response:
-        """An error as a page, or as JSON for a script."""
+        """Return an error as a page, or as JSON for a script."""
         if wants_json(headers):
             return JSONResponse({"error": words}, status)
         return self.render("error.html", "error", title, status, message=words, back=back)
@@ -285,7 +285,7 @@ async def _to_machine(request: Request) -> Response:
 
 
 async def _colours(request: Request) -> Response:
-    """The colours of states, from the one table of them."""
+    """Return the colours of states, from the one table of them."""
     light = "".join(f"--state-{each['word']}:{each['light']};" for each in states_table())
     dark = "".join(f"--state-{each['word']}:{each['dark']};" for each in states_table())
     own = "".join(

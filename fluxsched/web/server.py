@@ -82,7 +82,7 @@ class Viewers:
         return len(self._open)
 
     def open(self, view: str, params: Mapping[str, str]) -> EventStream:
-        """A new stream, which is an ASGI application.
+        """Return a new stream, which is an ASGI application.
 
         Raises FluxschedError for a filter that is none, and TooManyViewers.
         """
@@ -186,7 +186,6 @@ class Files(StaticFiles):
     """Files that are asked for anew each time, and sent when they have changed: Starlette gives each an ETag."""
 
     def file_response(self, *args: object, **more: object) -> Response:
-        """See StaticFiles."""
         response = super().file_response(*args, **more)  # type: ignore[arg-type]
         response.headers["cache-control"] = "no-cache"
         return response

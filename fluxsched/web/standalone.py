@@ -28,8 +28,8 @@ _OTHER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 def standalone(title: str, body: str, module: str, styles: tuple[str, ...], data: dict[str, Any]) -> str:
-    """A page whose `body` (markup) is there without script, and is then taken over by `show(root, source)` of a module
-    of `static/`; `root` is its `main`, and `source` gives `data` as the whole, once.
+    """Return a page whose `body` (markup) is there without script, and is then taken over by `show(root, source)` of a
+    module of `static/`; `root` is its `main`, and `source` gives `data` as the whole, once.
     """
     script = f"{modules(module)}\n{_START}"
     style = "\n".join([(STATIC / name).read_text("utf-8") for name in styles])
@@ -61,8 +61,8 @@ def embedded(data: dict[str, Any]) -> str:
 
 
 def modules(name: str) -> str:
-    """A module of `static/`, called `shown`, with all that it needs before it, as one plain script that is not closed
-    yet. Raises ValueError for a module that is written otherwise than the law above says, or needs itself.
+    """Return a module of `static/`, called `shown`, with all that it needs before it, as one plain script that is not
+    closed yet. Raises ValueError for a module that is written otherwise than the law above says, or needs itself.
     """
     parts: dict[str, str] = {}
     _inline(name, parts, ())
@@ -70,7 +70,7 @@ def modules(name: str) -> str:
 
 
 def _inline(name: str, parts: dict[str, str], above: tuple[str, ...]) -> None:
-    """Adds a module after those that it imports, once."""
+    """Add a module after those that it imports, once."""
     if name in parts:
         return
     if name in above:
@@ -120,7 +120,7 @@ def _hash(text: str) -> str:
 # ---- studies as single files
 
 def study_page(study: dict[str, Any]) -> str:
-    """The whole page, of what `fluxsched.sim.report` says of a study."""
+    """Return the whole page, of what `fluxsched.sim.report` says of a study."""
     titles = [policy["title"] for policy in study["policies"]]
     notes = [*study["heading"][1:], *study["refusals"]]
     body = (

@@ -37,12 +37,12 @@ from fluxsched.yunikorn.machine.machine import SIMachine
 
 
 class ResourceManagerCallback(Protocol):
-    """Callback of a resource manager. Three methods it must have, all called one at a time, from a turn:
+    """Callback of a resource manager.
 
-    they may call the scheduler again. It may have besides: `Predicates(args)`, which refuses a node by raising, and
-    `PreemptionPredicates(args)`, which returns a PreemptionPredicatesResponse, both asked within a decision, where they
-    must not wait for another thread; `SendEvent(events)`; `UpdateContainerSchedulingState(request)`; `GetStateDump()`,
-    which returns JSON.
+    It must have three methods, all called one at a time, from a turn: they may call the scheduler again. It may have
+    besides: `Predicates(args)`, which refuses a node by raising, and `PreemptionPredicates(args)`, which returns a
+    PreemptionPredicatesResponse, both asked within a decision, where they must not wait for another thread;
+    `SendEvent(events)`; `UpdateContainerSchedulingState(request)`; `GetStateDump()`, which returns JSON.
     """
 
     def UpdateAllocation(self, response: Any) -> None:
@@ -75,7 +75,7 @@ class SchedulerAPI(Protocol):
         """Queue a NodeRequest of a resource manager."""
 
     def UpdateConfiguration(self, request: Any) -> None:
-        """An UpdateConfigurationRequest, done at once, for all resource managers of its policy group or for none."""
+        """Perform an UpdateConfigurationRequest, at once, for all resource managers of its policy group or for none."""
 
 
 # ---- the scheduler
@@ -139,14 +139,14 @@ class InProcessScheduler:
     # ---- beside it
 
     def shut_down(self, rm_id: str) -> None:
-        """A resource manager leaves: what is known of it is forgotten."""
+        """Forget what is known of a resource manager that leaves."""
         with self._alone():
             self._queue_calls()
             self._machine.shut_down(rm_id, self._now_s)
             self._callbacks.pop(rm_id, None)
 
     def state_dump(self, rm_id: str | None = None) -> dict[str, Any]:
-        """The state of one resource manager or of all; what a callback says of itself is under `rm`."""
+        """Return the state of one resource manager or of all; what a callback says of itself is under `rm`."""
         with self._alone():
             dump = self._machine.state_dump(rm_id)
             callbacks = dict(self._callbacks)
@@ -188,14 +188,14 @@ class InProcessScheduler:
                 self._call_back(callback, effect)
 
     def turns(self, now_s: float) -> None:
-        """Turns until nothing more is due at that time."""
+        """Take turns until nothing more is due at that time."""
         self.turn(now_s)
         while self.next_wake_s <= now_s:
             self.turn(now_s)
 
     @contextmanager
     def driven(self, clock_s: Callable[[], float]) -> Iterator[InProcessScheduler]:
-        """A thread drives the turns by a clock (wall time, seconds); ends with the context."""
+        """Drive the turns by a clock (wall time, seconds) in a thread that ends with the context."""
         ended = threading.Event()
         thread = threading.Thread(target=self._drive, args=(clock_s, ended), name="fluxsched-si", daemon=True)
         thread.start()
@@ -238,7 +238,7 @@ class InProcessScheduler:
             yield
 
     def _call_back(self, callback: ResourceManagerCallback, effect: Effect) -> None:
-        """A bug of a resource manager's is its own: it is logged, and the others are called."""
+        """Log a bug of a resource manager's, which is its own, and call the others."""
         try:
             match effect:
                 case SendResponse(_, kind, response):

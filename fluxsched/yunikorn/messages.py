@@ -21,7 +21,7 @@ EXTRA_PACKAGE: Final = "fluxsched.si.v1"
 
 
 def _load() -> descriptor_pool.DescriptorPool:
-    """A pool of its own: a program may have classes of the same names from other stubs."""
+    """Return a pool of its own: a program may have classes of the same names from other stubs."""
     pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(files(__package__).joinpath("si.desc").read_bytes()).file:
         pool.Add(file)
@@ -36,12 +36,14 @@ def _class(name: str, package: str = PACKAGE) -> Any:
 
 
 def service(name: str, package: str = PACKAGE) -> Any:
-    """The descriptor of a service: its `methods` have `name`, `input_type`, `output_type` and whether they stream."""
+    """Return the descriptor of a service: its `methods` have `name`, `input_type`, `output_type` and whether they
+    stream.
+    """
     return _pool.FindServiceByName(f"{package}.{name}")
 
 
 def class_of(descriptor: Any) -> Any:
-    """The class of a message type."""
+    """Return the class of a message type."""
     return message_factory.GetMessageClass(descriptor)
 
 
@@ -60,7 +62,7 @@ MESSAGE_BYTES_MAX: Final = 4 << 20
 
 
 def check(request: Any, shape: Any) -> None:
-    """Raises InvalidValue for what is no message of a class, or a message above MESSAGE_BYTES_MAX."""
+    """Raise InvalidValue for what is no message of a class, or a message above MESSAGE_BYTES_MAX."""
     if not isinstance(request, shape):
         name = shape.DESCRIPTOR.name
         raise InvalidValue(f"a {type(request).__name__} is not a {name} of {__name__}: make it with that class")
@@ -127,7 +129,7 @@ SECRET: Final = "***"
 
 
 def log_text(message: Any) -> str:
-    """A message in one line of JSON, shortened where it is long, without its secrets."""
+    """Return a message in one line of JSON, shortened where it is long, without its secrets."""
     value = json_format.MessageToDict(message, preserving_proto_field_name=True)
     text = json.dumps(_masked(message.DESCRIPTOR, value), ensure_ascii=False)
     cut = text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}... ({len(text)} characters)"

@@ -91,7 +91,7 @@ class Quota:
         return PASS
 
     def unreserve(self, job: JobSeen, fit: Fits) -> None:
-        """The job has not started."""
+        """Record that the job has not started."""
         self._bounds.free(job.jobid)
         self.generation += 1
 
@@ -102,7 +102,7 @@ class Quota:
             self.generation += 1
 
     def on_free(self, job: JobSeen, fit: Fits) -> None:
-        """The job holds nothing any more."""
+        """Record that the job holds nothing any more."""
         self._bounds.free(job.jobid)
         self.generation += 1
 
@@ -157,7 +157,7 @@ class Bounds:
         return None
 
     def free(self, jobid: int) -> None:
-        """A job holds nothing any more."""
+        """Record that a job holds nothing any more."""
         application = self._holding.pop(jobid, None)
         if application is not None:
             self.tree.free(application, jobid, (), True)
@@ -189,7 +189,7 @@ def _kinds(cores: int, gpus: int, nodes: int) -> Amounts:
 
 
 def beyond(application: Application, amounts: Amounts) -> str | None:
-    """The maximum or limit that is exceeded even if nothing else is held; None if there is none."""
+    """Return the maximum or limit that is exceeded even if nothing else is held; None if there is none."""
     bounds = [(f"queue {queue.path}", queue.bounds) for queue in application.path]
     bounds += [(f"limit of {meter.name} in queue {meter.queue.path}", meter.bounds) for meter in application.meters]
     for where, most in bounds:
@@ -200,7 +200,7 @@ def beyond(application: Application, amounts: Amounts) -> str | None:
 
 
 def user_and_groups(userid: int) -> tuple[str, tuple[str, ...]]:
-    """The name of a user of this host and those of their groups; the number where there is none."""
+    """Return the name of a user of this host and those of their groups; the number where there is none."""
     try:
         name = pwd.getpwuid(userid).pw_name
     except (KeyError, OverflowError):

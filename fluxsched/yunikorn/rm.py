@@ -1,11 +1,11 @@
 """Process of `fluxsched si rm`: an instance as a resource manager of a scheduler service.
 
-`InstanceRM` is the resource manager without I/O: targets, waiting jobs and holdings of the module's scheduler in,
+`InstanceRM` is the resource manager without I/O: targets, waiting jobs and allocations of the module's scheduler in,
 messages and decisions out; its effects are values, so that a test compares lists. The policy `RemoteDecisions` starts
 what has been given its allocations, since its decisions are made elsewhere. The two conversations know nothing of each
 other's bytes.
 
-Law: what the service is told is worked out from what there is (targets, waiting jobs, holdings) and what it was told
+Law: what the service is told is worked out from what there is (targets, waiting jobs, allocations) and what it was told
 before, once a turn in which something has changed. So a service may be lost and come back at any time: it is told all
 again, what waits is asked for again, and the instance and its jobs go on. Nothing is remembered across a restart:
 running jobs come from the job manager's hello, under UUIDs of their own.
@@ -23,11 +23,11 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 from fluxsched.errors import FluxschedError
 from fluxsched.sched.engine.group import Group
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.ledger import Holding
+from fluxsched.sched.ledger import JobAllocation
 from fluxsched.sched.policy import Decision, Option, Pending, Start, View
-from fluxsched.sched.pool.place import find_on
+from fluxsched.sched.pool.find_fit import find_on
 from fluxsched.sched.pool.placement import Block, Fits, Part, Shapes, instance_block, on_targets, parts_in
-from fluxsched.sched.queue import Waiting
+from fluxsched.sched.sorted_jobs import PendingJob
 from fluxsched.scheduler.host import SchedulerHost
 from fluxsched.scheduler.main import host_until_end
 from fluxsched.system.files import user_name
@@ -121,8 +121,10 @@ class InstanceRM:
     # ---- the connection
 
     def connected(self) -> None:
-        """The service knows us by name alone: applications of running jobs go first, then nodes with them on them."""
-        self.lost()
+        """Record that the service knows us by name alone: applications of running jobs go first, then nodes with them
+        on them.
+        """
+        self.disconnected()
         self._jobs_that_run_or_ended()
         self.link = ServiceLink.JOINING
         added = []
@@ -132,7 +134,7 @@ class InstanceRM:
         if added:
             self._send(APPLICATIONS, messages.ApplicationRequest(new=added))
 
-    def lost(self) -> None:
+    def disconnected(self) -> None:
         """Whatever the service was told is of no use any more; jobs run on, waiting ones are asked for anew."""
         self.link = ServiceLink.DOWN
         self._nodes.forget()
@@ -149,7 +151,7 @@ class InstanceRM:
 
     # ---- what the service says
 
-    def take(self, kind: str, response: Any, now_s: float) -> None:
+    def receive(self, kind: str, response: Any, now_s: float) -> None:
         """Take a response; what follows comes with the next `reconcile`."""
         self._changed = True
         if kind == APPLICATIONS:
@@ -204,7 +206,7 @@ class InstanceRM:
             self._give_up(job, f"the scheduler service gave it nodes {MOVES_MAX} times that it has already", now_s)
 
     def _take_released(self, released: Any, now_s: float) -> None:
-        """The service wants an allocation back, or confirms that it has one."""
+        """Release an allocation that the service wants back, or confirms to have."""
         job, uuid, why = self._by_application.get(released.applicationID), released.UUID, released.terminationType
         if job is None or (uuid not in job.allocations and uuid not in job.placeholders):
             if why != messages.STOPPED_BY_RM:  # it waits for an answer all the same
@@ -269,16 +271,16 @@ class InstanceRM:
         return self._retry_s
 
     def _jobs_that_run_or_ended(self) -> None:
-        holdings = self._at.ledger.holdings
-        for holding in holdings.values():
-            job = self.jobs.get(holding.jobid)
+        allocations = self._at.ledger.allocations
+        for allocation in allocations.values():
+            job = self.jobs.get(allocation.jobid)
             if job is None:
-                self._adopt(holding)
+                self._adopt(allocation)
             elif job.state is not JobState.RUNNING:
-                job.state, job.blocks = JobState.RUNNING, holding.blocks
-            elif job.blocks is not holding.blocks:
-                self._freed(job, holding)
-        for jobid in self.jobs.keys() - holdings.keys():
+                job.state, job.blocks = JobState.RUNNING, allocation.blocks
+            elif job.blocks is not allocation.blocks:
+                self._freed(job, allocation)
+        for jobid in self.jobs.keys() - allocations.keys():
             job = self.jobs[jobid]
             if job.state is JobState.RUNNING:
                 for uuid, why in job.ending.items():
@@ -287,16 +289,16 @@ class InstanceRM:
                 self._drop(job)
                 self._attempts.pop(jobid, None)
 
-    def _adopt(self, holding: Holding) -> None:
-        """A job that ran before we came."""
-        job = RMJob(holding.jobid, 1)
-        job.adopt(holding.blocks)
+    def _adopt(self, allocation: JobAllocation) -> None:
+        """Adopt a job that ran before we came."""
+        job = RMJob(allocation.jobid, 1)
+        job.adopt(allocation.blocks)
         self._keep(job)
 
-    def _freed(self, job: RMJob, holding: Holding) -> None:
-        """A running job has freed some of its targets."""
-        job.blocks = holding.blocks
-        kept = {part.rank for part in parts_in(on_targets(holding.blocks))}
+    def _freed(self, job: RMJob, allocation: JobAllocation) -> None:
+        """Record that a running job has freed some of its targets."""
+        job.blocks = allocation.blocks
+        kept = {part.rank for part in parts_in(on_targets(allocation.blocks))}
         for uuid, held in list(job.allocations.items()):
             if held.rank not in kept:
                 del job.allocations[uuid]
@@ -323,8 +325,8 @@ class InstanceRM:
         for first in range(0, len(added), ADDED_AT_ONCE):
             self._send(APPLICATIONS, messages.ApplicationRequest(new=added[first : first + ADDED_AT_ONCE]))
 
-    def _reprioritize(self, job: RMJob, wanted: Waiting) -> None:
-        """The priority of a waiting job is another one; at 0 it is held."""
+    def _reprioritize(self, job: RMJob, wanted: PendingJob) -> None:
+        """Record that the priority of a waiting job is another one; at 0 it is held."""
         job.job = wanted
         if not wanted.priority:
             self._withdraw(job)
@@ -336,7 +338,7 @@ class InstanceRM:
             self._remove(job)
         self._drop(job)
 
-    def _begin(self, wanted: Waiting) -> Any:
+    def _begin(self, wanted: PendingJob) -> Any:
         attempt = self._attempts[wanted.jobid] = self._attempts.get(wanted.jobid, 0) + 1
         job = RMJob(wanted.jobid, attempt, pieces_of(wanted.request, self._at.pool), wanted)
         self._keep(job)
@@ -390,7 +392,7 @@ class InstanceRM:
         """Jobs that have all allocations."""
         return [job.jobid for job in self.jobs.values() if job.state is JobState.PLACED]
 
-    def fit(self, waiting: Waiting, now_s: float) -> Fits | None:
+    def fit(self, waiting: PendingJob, now_s: float) -> Fits | None:
         """Return the placement of a placed job, with the ids that we choose; None, and another attempt, if it does not
         fit.
         """
@@ -459,7 +461,7 @@ class RemoteDecisions:
         self.rm: InstanceRM | None = None
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        """Yields what the resource manager has."""
+        """Yield what the resource manager has."""
         if self.rm is None:
             return
         for jobid in self.rm.placed():
@@ -581,7 +583,7 @@ class _Link:
             pause_s = RECONNECT_S[min(failures, len(RECONNECT_S) - 1)]
             log.warning("no scheduler service: %s; the next attempt is in %g s", why, pause_s)
             self._client = None
-            self._turns.post(self._rm.lost)
+            self._turns.post(self._rm.disconnected)
             await client.close()
             failures += 1
             await asyncio.sleep(pause_s)
@@ -593,7 +595,7 @@ class _Link:
         )
 
     def _take(self, kind: str, response: Any) -> None:
-        self._turns.post(lambda: self._rm.take(kind, response, self._turns.wall_s))
+        self._turns.post(lambda: self._rm.receive(kind, response, self._turns.wall_s))
         if kind != "nodes":
             return
         for rejected in response.rejected:

@@ -25,7 +25,7 @@ from fluxsched.core.request import ONE, Count, Request
 from fluxsched.core.rlite import Children
 from fluxsched.sched.pool.placement import Blocks, on_targets, parts_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.queue import Waiting
+from fluxsched.sched.sorted_jobs import PendingJob
 from fluxsched.yunikorn import messages
 
 VCORE: Final = "vcore"
@@ -91,12 +91,12 @@ def amounts_held(cores: int, gpus: int, amounts: Any, is_whole: bool) -> dict[st
 
 
 def on_one_node(request: Request, slots: int) -> Request:
-    """The part of a request that is to be on one node: it is placed here, on the node that was given."""
+    """Return the part of a request that is to be on one node: it is placed here, on the node that was given."""
     return replace(request, nodes=ONE, slots=Count.fixed(slots), constraint=EVERYTHING, shared=())
 
 
 def constraint_of(constraint: Constraint, without: frozenset[int] = frozenset()) -> dict[str, Any] | None:
-    """The constraint over the attributes of our nodes, and on none of these ranks; None if it allows all."""
+    """Return the constraint over the attributes of our nodes, and on none of these ranks; None if it allows all."""
     own = _translated(constraint.to_json())
     others = [{"properties": [f"^{RANK}={rank}" for rank in sorted(without)]}] if without else []
     both = ([own] if own else []) + others
@@ -144,18 +144,18 @@ class Nodes:
         self._looked: tuple[int, int, object] | None = None  # what the pool was like when it was compared last
 
     def forget(self) -> None:
-        """The service has lost all that it was told."""
+        """Record that the service has lost all that it was told."""
         self._told.clear()
         self._draining.clear()
         self._ranks.clear()
         self._looked = None
 
     def rank(self, node_id: str) -> int | None:
-        """The target of a node; None for one that is not ours."""
+        """Return the target of a node; None for one that is not ours."""
         return self._ranks.get(node_id)
 
     def node_id(self, rank: int) -> str:
-        """The node of a target that was told, else its rank."""
+        """Return the node of a target that was told, else its rank."""
         node = self._told.get(rank)
         return str(rank) if node is None else node.node_id
 
@@ -292,7 +292,7 @@ class RMJob:
     """
 
     def __init__(
-        self, jobid: int, attempt: int, pieces: tuple[NodesAsked, ...] = (), job: Waiting | None = None
+        self, jobid: int, attempt: int, pieces: tuple[NodesAsked, ...] = (), job: PendingJob | None = None
     ) -> None:
         self.jobid = jobid
         self.attempt = attempt
@@ -376,14 +376,14 @@ class RMJob:
         return found
 
     def ask_elsewhere(self, key: str) -> Any:
-        """A placeholder in place of one that came to a node that the job has: on none of these."""
+        """Return a placeholder in place of one that came to a node that the job has: on none of these."""
         at = int(key.split("/")[1])
         self.moves += 1
         ranks = frozenset(each.rank for each in self.placeholders.values())
         return self._ask(at, self.pieces[at], 1, True, ranks)
 
     def slots_of(self, key: str) -> int | None:
-        """The slots of an allocation of this ask; None if it is none of ours."""
+        """Return the slots of an allocation of this ask; None if it is none of ours."""
         parts = key.split("/")
         if len(parts) < 2 or parts[0] != self.application_id or not parts[1].isdigit():
             return None

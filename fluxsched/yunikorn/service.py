@@ -91,7 +91,7 @@ def make_machine(
     clock: Clock | None = None,
     plugins: Sequence[str] = (),
 ) -> SIMachine:
-    """A machine for this host; configurations of policy groups are files of the directory `groups`.
+    """Return a machine for this host; configurations of policy groups are files of the directory `groups`.
 
     Each partition has `plugins` of its own. Raises InvalidValue for one that is not known, or not for asks.
     """
@@ -117,7 +117,9 @@ def _make_plugins(specs: Sequence[str]) -> list[Plugin]:
 
 
 def wall_clock(clock: Clock | None = None) -> Callable[[], float]:
-    """The wall time (seconds) as it was at the start, going on evenly: a step of the system's clock moves no timer."""
+    """Return the wall time (seconds) as it was at the start, going on evenly: a step of the system's clock moves no
+    timer.
+    """
     clock = clock or SystemClock()
     elapsed_s = clock.monotonic_s
     started_s = clock.wall_s() - elapsed_s()
@@ -131,7 +133,7 @@ class ConfigReader:
         self._kept: dict[str, tuple[PartitionSettings, ...] | InvalidValue] = {}
 
     def __call__(self, text: str) -> tuple[PartitionSettings, ...]:
-        """Raises InvalidValue with all faults."""
+        """Raise InvalidValue with all faults."""
         found = self._kept.get(text)
         if found is None:
             found = self._read(text)
@@ -157,7 +159,9 @@ class PolicyGroups:
         self._directory = directory
 
     def __call__(self, name: str) -> str | None:
-        """The text; None if there is no such file. Raises InvalidValue for what cannot be the name of one, or read."""
+        """Return the text; None if there is no such file. Raises InvalidValue for what cannot be the name of one, or
+        read.
+        """
         if not name or self._directory is None:
             return None
         if _POLICY_GROUP.fullmatch(name) is None:
@@ -174,7 +178,7 @@ class PolicyGroups:
 # ---- calls
 
 def decode(shape: Any, data: bytes) -> Any:
-    """A message of a class. Raises InvalidValue; what the bytes were is not repeated, it may be a secret."""
+    """Return a message of a class. Raises InvalidValue; what the bytes were is not repeated, it may be a secret."""
     try:
         request = shape.FromString(data)
         if log.isEnabledFor(logging.DEBUG):
@@ -185,13 +189,13 @@ def decode(shape: Any, data: bytes) -> Any:
 
 
 def identity_of(context: Any) -> str | None:
-    """A digest of the certificate that the other side has shown, or None."""
+    """Return a digest of the certificate that the other side has shown, or None."""
     certificates = context.auth_context().get("x509_pem_cert")
     return hashlib.sha256(certificates[0]).hexdigest() if certificates else None
 
 
 def check_identity(turns: TurnLoop, rm_id: str, context: Any) -> None:
-    """Raises Refused: not registered (ENOENT), or with another certificate (EPERM)."""
+    """Raise Refused: not registered (ENOENT), or with another certificate (EPERM)."""
     if turns.machine.identity_of(rm_id) != identity_of(context):
         raise Refused(f"resource manager {rm_id!r} was registered with another certificate", errno.EPERM)
 
@@ -381,7 +385,7 @@ class UpdateStreams:
         stream.writing = asyncio.create_task(self._write(rm_id, stream.queue, context))
 
     async def _half_closed(self, stream: UpdateStream) -> None:
-        """A manager that half-closes all of its streams shuts down, after what it has sent before is applied."""
+        """Shut down a manager that half-closes all of its streams, after what it has sent before is applied."""
         if stream.rm_id is None:
             stream.end(DONE)
             return
@@ -406,7 +410,7 @@ class UpdateStreams:
 
 
 async def canceled(task: asyncio.Task[None] | None) -> None:
-    """Returns when a task has come to its end."""
+    """Return when a task has come to its end."""
     if task is not None:
         task.cancel()
         await asyncio.wait([task])
@@ -416,7 +420,7 @@ async def canceled(task: asyncio.Task[None] | None) -> None:
 
 @contextlib.contextmanager
 def local_socket(path: Path) -> Iterator[None]:
-    """Makes the directory if it is missing, and removes what it made. Raises Refused where others could get in."""
+    """Make the directory if it is missing, and remove what it made. Raises Refused where others could get in."""
     directory = path.parent
     is_new = not directory.exists()
     if is_new:
@@ -475,7 +479,7 @@ class Service:
         self._server: Any = None
 
     async def start(self, address: Address, certificates: ServerCertificates | None) -> Address:
-        """Returns the address with the port that the system chose. Raises Refused."""
+        """Return the address with the port that the system chose. Raises Refused."""
         server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
         server.add_generic_rpc_handlers((_Handlers(self._calls.handlers() | self._streams.handlers()),))
         try:
@@ -490,7 +494,7 @@ class Service:
         return address if address.path is not None else address._replace(port=port)
 
     async def run(self) -> None:
-        """Turns until canceled, then the end of all calls."""
+        """Take turns until canceled, then end all calls."""
         try:
             await self._turns.run()
         finally:
@@ -522,7 +526,7 @@ async def serve(
     verbose: int,
     ready: Callable[[Address], None],
 ) -> None:
-    """Serves until a signal; `ready` is given the address as soon as it is served. Raises Refused."""
+    """Serve until a signal; `ready` is given the address as soon as it is served. Raises Refused."""
     set_up_logging(None, verbose)
     stopped = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

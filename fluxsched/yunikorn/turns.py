@@ -110,7 +110,7 @@ class Garbage:
         return self._is_there and gc.get_count()[1] * GC_THRESHOLDS[0] >= GARBAGE_OBJECTS_MAX
 
     def collect(self) -> None:
-        """Takes as long as all that is alive is large: 50,000 allocations take 0.1 s."""
+        """Take as long as all that is alive is large: 50,000 allocations take 0.1 s."""
         self._is_there = False
         gc.collect()
 
@@ -153,7 +153,7 @@ class ResponseQueue:
 
     @contextmanager
     def first(self) -> Iterator[Any]:
-        """The oldest, for the time of its being written; it stays the first if that fails."""
+        """Take the oldest, for the time of its being written; it stays the first if that fails."""
         response = self._responses.popleft()
         try:
             yield response
@@ -236,7 +236,7 @@ class RMConnection:
         return sum(queue.items for queue in self.queues.values())
 
     def replace(self, stream: UpdateStream) -> UpdateStream | None:
-        """The newest stream of its kind ends the one before, and that is returned."""
+        """Open the newest stream of its kind, and return the one before, which it ends."""
         before = self.streams.get(stream.kind)
         self.streams[stream.kind] = stream
         if before is not None:
@@ -249,7 +249,9 @@ class RMConnection:
         return all(stream.half_closed for stream in self.streams.values())
 
     def end_streams(self, how: CallEnd) -> None:
-        """A registration ends, and what is unwritten with it; streams that the manager half-closed end in order."""
+        """Record that a registration ends, and what is unwritten with it; streams that the manager half-closed end in
+        order.
+        """
         for stream in self.streams.values():
             stream.end(DONE if stream.half_closed else how)
         self.streams = {}
@@ -295,12 +297,12 @@ class TurnLoop:
         self._due.set()
 
     async def turned(self) -> None:
-        """Returns when what had arrived has been through a turn."""
+        """Return when what had arrived has been through a turn."""
         self._due.set()
         await self._turned.wait()
 
     async def applied(self, rm_id: str, left_items: int) -> None:
-        """Returns when at most `left_items` of what a resource manager has sent are not applied."""
+        """Return when at most `left_items` of what a resource manager has sent are not applied."""
         while self.machine.backlog(rm_id) > left_items:
             await self._turned.wait()
 
@@ -309,7 +311,7 @@ class TurnLoop:
         return self.connections.setdefault(rm_id, RMConnection())
 
     def begin_anew(self, rm_id: str) -> None:
-        """A registration was accepted: the streams of the one before end."""
+        """Record that a registration was accepted: the streams of the one before end."""
         if rm_id in self.connections:
             self._garbage.add()
         found = self.connection(rm_id)
@@ -319,13 +321,13 @@ class TurnLoop:
             self.machine.observe(rm_id, True)
 
     def forget(self, stream: UpdateStream) -> None:
-        """A stream has ended; another may have replaced it."""
+        """Record that a stream has ended; another may have replaced it."""
         found = self.connections.get(stream.rm_id or "")
         if found is not None and found.streams.get(stream.kind) is stream:
             del found.streams[stream.kind]
 
     def read(self, rm_id: str) -> None:
-        """A resource manager has read a response."""
+        """Record that a resource manager has read a response."""
         found = self.connections.get(rm_id)
         if found is not None:
             self.machine.unread(rm_id, found.unread_items)

@@ -38,7 +38,7 @@ class UserGroups:
 
 
 def groups_of_host(user: str) -> tuple[str, ...]:
-    """The names of a user's groups on this host, the primary one first."""
+    """Return the names of a user's groups on this host, the primary one first."""
     try:
         found = pwd.getpwnam(user)
         ids = os.getgrouplist(user, found.pw_gid)

@@ -57,12 +57,12 @@ class Address(NamedTuple):
 
 
 def default_address() -> Address:
-    """A socket in a directory of this user's own."""
+    """Return a socket in a directory of this user's own."""
     return Address(path=base_directory() / f"fluxsched_si_{os.getuid()}" / "socket")
 
 
 def parse_address(text: str | None) -> Address:
-    """The address that `text` is, or the default one. Raises InvalidValue."""
+    """Return the address that `text` is, or the default one. Raises InvalidValue."""
     if text is None:
         return default_address()
     if text.startswith(_UNIX):
@@ -131,7 +131,7 @@ def certificates_of(
 
 
 def _check(cert: Path, key: Path, ca: Path) -> None:
-    """Raises InvalidValue for files that are no certificates, or do not belong together: gRPC would not say which."""
+    """Raise InvalidValue for files that are no certificates, or do not belong together: gRPC would not say which."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(cert, key)
@@ -220,7 +220,7 @@ OPTIONS: Final = (
 
 
 def open_channel(address: Address, certificates: ClientCertificates | None = None) -> grpc.Channel:
-    """A channel for blocking calls."""
+    """Return a channel for blocking calls."""
     if certificates is None:
         return grpc.insecure_channel(str(address), OPTIONS)
     return grpc.secure_channel(str(address), certificates.credentials(), OPTIONS)
@@ -258,7 +258,7 @@ def refusal(address: Address, fault: Any) -> str:
 
 
 def state_dump(address: Address, certificates: ClientCertificates | None, rm_id: str) -> str:
-    """The state of one resource manager, or of all, as JSON. Raises Refused."""
+    """Return the state of one resource manager, or of all, as JSON. Raises Refused."""
     with open_channel(address, certificates) as channel:
         return str(call(channel, address, EXTRA["StateDump"], messages.StateDumpRequest(rmID=rm_id)).json)
 
@@ -289,7 +289,7 @@ class RMClient:
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def register(self, request: Any) -> None:
-        """Raises Refused with what the service said, or that there is none."""
+        """Raise Refused with what the service said, or that there is none."""
         method = SCHEDULER["RegisterResourceManager"]
         stub = self._channel.unary_unary(
             method.path,

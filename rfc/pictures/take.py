@@ -76,7 +76,7 @@ def take(driver: webdriver.Chrome, url: str, name: str, theme: str) -> None:
 
 
 def page(uri: str) -> None:
-    """The pictures of the page."""
+    """Take the pictures of the page."""
     words = [sys.executable, "-m", "fluxsched", "web", "--uri", uri, "--bind", "127.0.0.1:0"]
     server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     with server, tempfile.TemporaryDirectory() as directory:
@@ -95,7 +95,7 @@ def page(uri: str) -> None:
 
 
 async def screen(uri: str) -> None:
-    """The picture of `fluxsched top`."""
+    """Take the picture of `fluxsched top`."""
     settings = ScreenSettings(TerminalLook(is_colourful=True, is_unicode=True), parse_filter, int)
     async with Follower(uri) as follower:
         app = TopApp(follower, settings)

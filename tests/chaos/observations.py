@@ -95,6 +95,46 @@ class TaskShrank(NamedTuple):
     ranks: frozenset[int]
 
 
+class TasksWait(NamedTuple):
+    """On one of several hosts, the tasks of a job on a target wait behind their gate."""
+
+    at_s: float
+    host: str
+    jobid: int
+    rank: int
+
+
+class TasksBegan(NamedTuple):
+    """These tasks of a job run now on a target of that host; `recorded` are the hosts whose processes of the job are on
+    the instance's record.
+    """
+
+    at_s: float
+    host: str
+    jobid: int
+    tasks: frozenset[int]
+    cores: Mapping[int, frozenset[int]]
+    recorded: frozenset[str]
+
+
+class TasksEnded(NamedTuple):
+    """No task of the job is left on that target."""
+
+    at_s: float
+    host: str
+    jobid: int
+    rank: int
+    status: int
+
+
+class HostStopped(NamedTuple):
+    """Nothing is done on a host until then: its tasks neither run nor end."""
+
+    at_s: float
+    host: str
+    until_s: float
+
+
 class ProcessStarted(NamedTuple):
     """A simulated process has started, for the `number`th time."""
 
@@ -129,6 +169,10 @@ Observation = (
     | TaskEnded
     | TaskGrew
     | TaskShrank
+    | TasksWait
+    | TasksBegan
+    | TasksEnded
+    | HostStopped
     | ProcessStarted
     | ProcessEnded
     | Faulted

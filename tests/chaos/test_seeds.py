@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.chaos.faults.faults import OF_HOSTS
 from tests.chaos.runs import crash_points
-from tests.chaos.runs.plan import CRASH_POINTS, SMALL_SEEDS, has_resizes, make_plan
+from tests.chaos.runs.plan import CRASH_POINTS, HOSTS, SMALL_SEEDS, has_resizes, make_plan
 from tests.chaos.runs.replay import Replay
 from tests.chaos.runs.run import run
 from tests.chaos.runs.shrink import shrink
@@ -32,6 +33,19 @@ def test_no_crash_while_a_job_changes_its_size_breaks_a_law() -> None:
     points = range(CRASH_POINTS, CRASH_POINTS + crash_points.COUNT, SPARED)
     broken = [f"--replay {seed}: {found}" for seed in points if (found := run(make_plan(seed)).violation)]
     assert not broken, "\n".join(broken)
+
+
+@pytest.mark.parametrize("seed", first(range(HOSTS, HOSTS + 12)))
+def test_no_disaster_of_hosts_breaks_a_law(seed: int) -> None:
+    assert not run(make_plan(seed)).violation, f"python -m tests.chaos --replay {seed}"
+
+
+def test_hosts_fail_in_each_way_and_jobs_are_on_several_of_them() -> None:
+    plans = [make_plan(seed) for seed in range(HOSTS, HOSTS + 100)]
+    assert {fault.kind for plan in plans for _, fault in plan.faults} >= OF_HOSTS | {"kill-instance"}
+    assert {plan.site.hosts for plan in plans} == {2, 3, 4, 5}
+    assert any(action.arguments.get("nodes", 0) > 1 for plan in plans for _, action in plan.actions)
+    assert make_plan(HOSTS) == plans[0] != plans[1]
 
 
 def test_a_third_of_the_later_seeds_has_jobs_that_change_their_size() -> None:

@@ -160,7 +160,7 @@ def test_a_device_named_by_mistake_is_not_read_for_ever(cli, words: str) -> None
 
 def test_an_option_for_words_repeats_few_of_the_wrong_ones(cli) -> None:
     done = cli("resource", "list", "-s", ",".join(f"w{at}" for at in range(5000)))
-    assert (done.code, "w15 is not among free" in done.err, len(done.err) < 500) == (2, True, True)
+    assert (done.code, "'w15' are not among free" in done.err, len(done.err) < 500) == (2, True, True)
 
 
 def test_the_time_that_a_job_waits_for_is_a_date(cli, job) -> None:

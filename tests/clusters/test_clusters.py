@@ -169,7 +169,7 @@ async def test_a_silent_cluster_keeps_its_leases_until_it_is_forgotten(pair):
     assert (found["targets"], found["online"]) == (4, 4)
     assert await pair.near.refused("cluster.forget", {"name": "west"}) == (
         errno.ENOENT,
-        "there is no cluster 'west'; there are: east",
+        "there is no cluster 'west'; there is only east",
     )
     errnum, text = await pair.near.refused("cluster.forget", {"name": "east"})
     assert (errnum, "answers" in text) == (errno.EBUSY, True)

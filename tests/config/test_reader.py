@@ -27,7 +27,15 @@ from fluxsched.config.reader import (
     queue_configs,
 )
 from fluxsched.config.toml import DEPTH_MAX, FAULTS_SHOWN_MAX, Lines
-from fluxsched.config.values import CLUSTERS_MAX, KILL_TIMEOUT_S, ClusterSettings
+from fluxsched.config.values import (
+    CLUSTERS_MAX,
+    ENGINE_TIME_MAX_S,
+    KEPT_ORPHAN_TIMEOUT_S,
+    KILL_TIMEOUT_S,
+    ORPHAN_TIMEOUT_S,
+    ClusterSettings,
+    EngineSettings,
+)
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
@@ -185,9 +193,17 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         ),
         (
             "[resorce]\n",
-            "site.toml:1: unknown key 'resorce'; known keys: access, cluster, exec, fair, job-manager, log, metrics, "
-            "policy, queues, resource, scheduler, topology, web; did you mean 'resource'?",
+            "site.toml:1: unknown key 'resorce'; known keys: access, cluster, engine, exec, fair, job-manager, log, "
+            "metrics, policy, queues, resource, scheduler, topology, web; did you mean 'resource'?",
         ),
+        ('[engine]\nkind = "pbs"', "[engine] kind: 'pbs' is not one of slurm, flux, ssh, processes, auto, none"),
+        ('[engine]\nkind = "ssh"', '[engine] kind: ssh needs hosts = "n[1-4]"'),
+        ('[engine]\nkind = "slurm"\nhosts = "n1"', "[engine] hosts: is for kind ssh: the hosts of slurm are those of"),
+        ('[engine]\nkind = "ssh"\nhosts = "n[1-"', "[engine] hosts: hostlist: "),
+        ('[engine]\naddress = "login1"', "site.toml:1: [engine] has no kind: give one of slurm, flux, ssh"),
+        ('[engine]\nkind = "auto"\nstart-timeout = 0', "[engine] start-timeout: 0 s is not within 1 s and 86400 s"),
+        ('[engine]\nkind = "auto"\norphan-timeout = "2d"', "orphan-timeout: 172800 s is not within 4 s and 86400 s"),
+        ('[engine]\nkind = "auto"\n[resource]\npath = "R"', "the hosts report their resources: remove"),
         ("\n[exec]\nimp = 1", "site.toml:3: [exec] unknown key 'imp'; known keys: kill-timeout, preempt-timeout"),
         ("a = 1\nb = [1,\n", "site.toml:3: not TOML: "),
         ("[resource\n", "site.toml:1: not TOML: "),
@@ -267,7 +283,7 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         ("[policy.limits.job-size.max]\nnnodes = -2", "[policy.limits.job-size.max] nnodes: -2 is below -1"),
         (
             '[policy.jobspec.defaults.system]\n\nqueue = "x"\n[queues.a]',
-            "site.toml:3: [policy.jobspec.defaults.system] queue: queue 'x' is not configured; there are: a",
+            "site.toml:3: [policy.jobspec.defaults.system] queue: queue 'x' is not configured; there is only a",
         ),
         ("[[scheduler]]\n", "site.toml:1: [[scheduler]] has no policy"),
         ('[[scheduler]]\npolicy = ":a=b"', "site.toml:2: [[scheduler]] policy: ':a=b' names no policy"),
@@ -653,7 +669,7 @@ def test_an_empty_table_of_banks_knows_no_bank():
         ("[fair.banks]\nb = '3'", "2: [fair.banks] b: must be a number or a table, not a string"),
         ("[fair.banks.b]\nwieght = 2", "2: [fair.banks.b] unknown key 'wieght'; known keys: cap, parent, users"),
         ("[fair.banks.b]\n\nusers.ann = 0", "3: [fair.banks.b.users] ann: 0 is not a number above 0"),
-        ("[fair.banks.b]\n\nparent = 'a'", "3: [fair.banks.b] parent: there is no bank 'a'; there are b"),
+        ("[fair.banks.b]\n\nparent = 'a'", "3: [fair.banks.b] parent: there is no bank 'a'; there is only b"),
         (
             "[fair.banks]\na.parent = 'b'\nb.parent = 'a'",
             "2: [fair.banks.a] parent: parents in a circle, a -> b -> a: give one of them another parent, or none",
@@ -668,7 +684,7 @@ def test_an_empty_table_of_banks_knows_no_bank():
         ),
         (
             "[policy.jobspec.defaults.system]\nbank = 'c'\n[fair.banks]\na = 1",
-            "2: [policy.jobspec.defaults.system] bank: bank 'c' is not in [fair.banks]; there are: a",
+            "2: [policy.jobspec.defaults.system] bank: bank 'c' is not in [fair.banks]; there is only a",
         ),
         (
             '[policy.jobspec.defaults.system]\nbank = "a\\nb"',
@@ -820,3 +836,37 @@ def test_a_huge_number_in_toml_is_named_with_its_line(tmp_path, line):
         load_config(tmp_path / "c.toml")
     at = 2 + line.count("\n")
     assert str(found.value) == f"{tmp_path}/c.toml:{at}: a number of thousands of digits: the largest is 2**63 - 1"
+
+
+def test_an_engine_has_defaults_that_depend_on_a_state_directory() -> None:
+    assert parse_config("", "site.toml").engine == EngineSettings()
+    text = '[engine]\nkind = "ssh"\nhosts = ["n1", "n[3-4]"]\nstart-timeout = "2m"\naddress = "login1"'
+    found = parse_config(text, "site.toml").engine
+    assert found == EngineSettings("ssh", "n1,n[3-4]", 120.0, None, "login1")
+    assert found.orphan_timeout(is_kept=False) == ORPHAN_TIMEOUT_S
+    assert found.orphan_timeout(is_kept=True) == KEPT_ORPHAN_TIMEOUT_S
+    given = parse_config(f"{text}\norphan-timeout = {ENGINE_TIME_MAX_S}", "site.toml").engine
+    assert given.orphan_timeout(is_kept=True) == ENGINE_TIME_MAX_S
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "hosts"),
+    [
+        ("slurm", "slurm", ""),
+        ("auto", "auto", ""),
+        ("none", "none", ""),
+        ("ssh:n[1-2],x", "ssh", "n[1-2],x"),
+        ("processes:3", "processes", "p[0-2]"),
+    ],
+)
+def test_an_engine_is_named_by_a_text(text: str, kind: str, hosts: str) -> None:
+    assert EngineSettings(address="a").named(text) == EngineSettings(kind, hosts, address="a")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "pbs", "ssh", "ssh:", "slurm:4", "processes", "processes:0", "processes:x", "processes:9999999", "ssh:n["]
+)
+def test_a_text_that_names_no_engine_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValue, match=r"is not one of slurm, flux, ssh:HOSTLIST, auto or none|hostlist: 'n\['"):
+        EngineSettings().named(text)

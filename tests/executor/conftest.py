@@ -16,6 +16,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.executor.base import JobLaunch, Reports, spool_directory
 from fluxsched.executor.local import LocalExecutor
 from fluxsched.executor.proxy import KeeperLimits
+from fluxsched.executor.wire import PmiFence
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
 from tests.executor.played import Bench
@@ -42,9 +43,13 @@ class Shop:
             self._record,
             lambda jobid, kind, note: self.said.append(("raised", jobid, kind, note)),
             released=lambda jobid, ranks: self.said.append(("released", jobid, str(ranks))),
+            fence=lambda one: self.fence(one),
         )
         self.executor = LocalExecutor(self.turns, reports, GRACE_S)
         self.turns.start(asyncio.get_running_loop())
+
+    def fence(self, one: PmiFence) -> None:
+        """There is no other host."""
 
     def _record(self, jobid: int, record: object | None, then: Callable[[], None]) -> None:
         self.records[jobid] = record
@@ -65,10 +70,11 @@ class Shop:
         some = {"nodelist": nodelist, "starttime": 0, "expiration": 0, "nslots": ntasks}
         execution = {"R_lite": [{"rank": str(Idset.span(0, ranks - 1)), "children": children}], **some}
         cores, extra = options.pop("cores", None), options.pop("extra", {})
-        pmi = options.pop("pmi", None)
+        pmi, own = options.pop("pmi", None), options.pop("own", None)
         jobspec = replace(Jobspec.from_command(words, ntasks=ntasks, **options), pmi=pmi)
         resources = {"version": 1, "execution": execution}
-        self.executor.start(JobLaunch(jobid, jobspec, resources, extra, self.spool, cores, self.scratch))
+        job = JobLaunch(jobid, jobspec, resources, extra, self.spool, cores, self.scratch, ranks=own)
+        self.executor.start(job)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_S):
@@ -115,9 +121,19 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
 
 
 @pytest.fixture
-async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+async def make_bench() -> AsyncIterator[Callable[..., Bench]]:
+    made: list[Bench] = []
+
+    def make(limits: KeeperLimits | None = None, **options: Any) -> Bench:
+        made.append(Bench(limits or KeeperLimits(), **options))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.turns.stop()
+
+
+@pytest.fixture
+async def bench(request: pytest.FixtureRequest, make_bench: Callable[..., Bench]) -> Bench:
     """With the limits that a test gives as an indirect parameter."""
-    bench = Bench(getattr(request, "param", KeeperLimits()))
-    bench.clients = {}
-    yield bench
-    bench.turns.stop()
+    return make_bench(getattr(request, "param", None))

@@ -54,8 +54,9 @@ class Played:
 class Bench:
     """An executor with what it reports, and its keepers."""
 
-    def __init__(self, limits: KeeperLimits) -> None:
+    def __init__(self, limits: KeeperLimits, **options: Any) -> None:
         self.turns = Turns(SystemClock(), noted=self._note)
+        self.clients: dict[Any, Played] = {}
         self.said: list[tuple[Any, ...]] = []
         self.expects_bugs = False
         self.keepers: list[Played] = []
@@ -71,8 +72,9 @@ class Bench:
             lambda jobid: self.said.append(("opened", jobid)),
             self.turns.post,
             lambda jobid, ranks: self.said.append(("released", jobid, str(ranks))),
+            lambda one: self.said.append(("fence", one)),
         )
-        self.executor = KeeperExecutor(self.turns, reports, self, 5.0, outlives=True, limits=limits)
+        self.executor = KeeperExecutor(self.turns, reports, self, 5.0, outlives=True, limits=limits, **options)
         self.turns.start(asyncio.get_running_loop())
 
     def _note(self, what: str, fault: Exception) -> None:
@@ -101,8 +103,6 @@ class Bench:
         return client
 
     # what the test does
-
-    clients: dict[Any, Played]
 
     def launch(self, jobid: int) -> JobLaunch:
         return JobLaunch(jobid, Jobspec.from_command(["true"]), {}, {}, Path("/spool"), None)

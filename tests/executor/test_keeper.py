@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,20 +46,26 @@ class Tasks:
     def __init__(self, reports):
         self.reports = reports
         self.launched = []
+        self.killed = []
         self.sizes = []
+        self.fences = []
 
     def start(self, job):
         self.launched.append(job)
 
-    def kill(self, jobid, signum, grace_s=None): ...
+    def kill(self, jobid, signum, grace_s=None):
+        self.killed.append((jobid, signum))
 
-    def grow(self, jobid, r, ranks):
+    def grow(self, jobid, r, ranks, first=None):
         self.sizes.append(("grow", str(ranks)))
 
     def shrink(self, jobid, ranks, grace_s=None):
         self.sizes.append(("shrink", str(ranks)))
 
     def input_of(self, jobid): ...
+
+    def fence_done(self, one):
+        self.fences.append(one)
 
     def close(self): ...
 
@@ -69,6 +76,7 @@ class KeptTasks:
     def __init__(self):
         self.turns, self.made, self.heard = Turns(SystemClock()), list[Tasks](), list[Any]()
         outside = KeeperOutside(self._executor, lambda records, cleared: None, lambda: None, lambda is_gone: None, 7)
+        self.outside = outside
         self.service = KeeperService(self.turns, outside)
         self.turns.start(asyncio.get_running_loop())
 
@@ -126,6 +134,17 @@ async def test_equal_jobspecs_are_read_once_and_a_wrong_one_fails_its_job_alone(
     assert failed.jobid == 2
 
 
+async def test_a_keeper_of_another_host_spools_at_its_own_place_and_ends_all_jobs_when_it_is_to(kept):
+    outside = replace(kept.outside, spool=Path("/scratch/spool"))
+    kept.service = KeeperService(kept.turns, replace(outside, executor=lambda reports: kept.made[0]))
+    jobspec = msg.packed_jobspec(Jobspec.from_command(["true"]))
+    with kept.instance(BEGUN, *[msg.StartJob(jobid, 0, jobspec, {}) for jobid in (1, 2)]):
+        await kept.until(lambda: len(kept.made[0].launched) == 2)
+    assert {job.spool for job in kept.made[0].launched} == {Path("/scratch/spool")}
+    kept.service.end_jobs()
+    assert kept.made[0].killed == [(1, signal.SIGTERM), (2, signal.SIGTERM)]
+
+
 async def test_what_an_instance_could_not_take_in_is_repeated_to_the_next(kept):
     for jobid in (1, 2, 3):
         kept.service._report(msg.JobRaised(kept.service._next(), jobid, "memory", "too much"))
@@ -154,6 +173,29 @@ async def test_a_size_is_taken_on_once_and_a_release_is_repeated_until_it_is_sto
     assert tasks.sizes == [("grow", "3"), ("shrink", "3")], "what is being reported needs no further shrink"
 
 
+async def test_the_last_two_barriers_of_a_job_are_repeated_until_its_end_is_stored(kept):
+    began = [BEGUN, msg.StartJob(1, 0, msg.packed_jobspec(Jobspec.from_command(["true"])), r_of("0-1"), ranks="0")]
+    fences = [msg.PmiFence(1, number, {"a": str(number)}) for number in (1, 2, 3)]
+    with kept.instance(*began):
+        await kept.until(lambda: kept.made and kept.made[0].launched)
+        [tasks] = kept.made
+        for one in fences[:2]:
+            tasks.reports.fence(one)
+        await kept.until(lambda: kept.heard[1:] == fences[:2])
+    await kept.until(lambda: not kept.service.has_instance)
+    tasks.reports.fence(fences[2])
+    tasks.reports.finished(1, 0, None)
+    finished = msg.JobFinished(1, 1, 0)
+    for _ in range(2):
+        with kept.instance(msg.PmiFenceDone(1, 3)):
+            await kept.until(lambda: kept.heard[1:] == [*fences[1:], finished])
+    assert tasks.fences == [msg.PmiFenceDone(1, 3)] * 2
+    for _ in range(2):
+        with kept.instance(msg.Stored(1)):
+            await kept.until(lambda: kept.heard and kept.service.is_idle)
+    assert kept.heard[1:] == []
+
+
 # What the instance does with its keepers: these are played by the test, over a transport in memory.
 
 
@@ -173,6 +215,21 @@ async def test_a_job_passes_through_its_keeper(bench):
     assert bench.said == [
         ("record", 1, RECORD), ("started", 1), ("opened", 1), ("record", 1, None), ("finished", 1, 256),
     ]  # fmt: skip
+
+
+async def test_barriers_of_a_job_pass_between_its_keeper_and_the_other_hosts(bench):
+    bench.resume()
+    bench.executor.start(bench.launch(1))
+    [keeper] = bench.keepers
+    await bench.until(lambda: keeper.started == [1])
+    keeper.welcome()
+    keeper.say(msg.PmiFence(2, 1), msg.PmiFence(1, 1, {"a": "b"}))
+    await bench.until(lambda: bench.reported("fence"))
+    assert bench.reported("fence") == [(msg.PmiFence(1, 1, {"a": "b"}),)], "there is no job 2"
+    bench.executor.fence_done(msg.PmiFenceDone(2, 1))
+    bench.executor.fence_done(msg.PmiFenceDone(1, 1))
+    await bench.until(lambda: keeper.words(msg.PmiFenceDone))
+    assert keeper.words(msg.PmiFenceDone) == [msg.PmiFenceDone(1, 1)]
 
 
 async def test_after_a_restart_jobs_are_adopted_started_or_cleared(bench):
@@ -331,6 +388,26 @@ async def test_a_keeper_that_does_not_answer_is_ended_and_its_jobs_are_cleared(b
     await bench.until(lambda: bench.keepers[1].words(msg.ClearProcesses) == [msg.ClearProcesses({1: RECORD})])
 
 
+async def test_output_of_another_host_is_stored_for_a_job_of_this_keeper_and_discarded_for_others(make_bench):
+    stored = []
+
+    def store(job, name, offset, data):
+        stored.append((job.jobid, name, offset, data))
+        return 5
+
+    bench = make_bench(output=store)
+    bench.resume()
+    bench.executor.start(bench.launch(1))
+    [keeper] = bench.keepers
+    await bench.until(lambda: keeper.started == [1])
+    assert [one.forwards for one in keeper.words(msg.KeeperSettings)] == [True]
+    keeper.welcome()
+    keeper.say(msg.JobOutput(1, "stdout", 4, b"ab"), msg.JobOutput(2, "stdout", 4, b"cd"))
+    await bench.until(lambda: len(keeper.words(msg.OutputStored)) == 2)
+    assert keeper.words(msg.OutputStored) == [msg.OutputStored(1, "stdout", 5), msg.OutputStored(2, "stdout", 6)]
+    assert stored == [(1, "stdout", 4, b"ab")]
+
+
 # The sockets of keepers: no other user is talked to there, and none is removed that leads to a keeper.
 
 
@@ -459,6 +536,8 @@ def test_each_message_is_read_as_it_was_written():
         msg.JobSpawned(1, 3, {"pid": 8}),
         msg.JobFinished(2, 3, 256, {"wall_s": 1.5}),
         msg.ProcessesCleared({3: "no process of the job was left"}),
+        msg.JobOutput(3, "stdout.7", 65536, b"\xff\n"),
+        msg.PmiFence(3, 1, {"a": "b"}),
     ]
     assert [one for each in msg.packed(reports) for one in msg.from_keeper(each)] == reports
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -262,6 +263,17 @@ async def test_output_of_ended_tasks_is_kept_also_in_a_file_of_the_users(shop, t
     grow(shop, r_of("1"), "1")
     await shop.until(lambda: len(file.read_text().splitlines()) == 3)
     assert sorted(file.read_text().splitlines()) == ["task 0", "task 1", "task 2"]
+
+
+async def test_files_are_reported_when_tasks_begin_and_end_to_print_into_them(shop):
+    said = []
+    note = {"spooled": lambda jobid, names: said.append(names), "closed": lambda jobid, names: said.append(names)}
+    shop.executor._reports = replace(shop.executor._reports, **note)
+    start(shop, elastic(FOREVER), r_of("0-1"))
+    await up(shop, "0", "1")
+    shrink(shop, "1")
+    await released(shop, "1")
+    assert said == [["stdout.0", "stderr.0", "stdout.1", "stderr.1"], ["stdout.1", "stderr.1"]]
 
 
 async def test_new_tasks_get_the_input_that_comes_from_then_on(shop):

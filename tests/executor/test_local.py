@@ -351,7 +351,7 @@ def test_the_tasks_of_a_large_job_are_sent_no_input():
 async def test_one_task_takes_so_many_writes_in_a_row(shop, monkeypatch):
     monkeypatch.setattr(io, "WRITES_MAX", 2)
     read, write = os.pipe()
-    job = JobInput(shop.turns, [write])
+    job = JobInput(shop.turns, {0: write})
     taken = []
     monkeypatch.setattr(os, "write", lambda fd, data: taken.append(bytes(data)) or len(data))
     for number in range(5):
@@ -365,6 +365,24 @@ async def test_one_task_takes_so_many_writes_in_a_row(shop, monkeypatch):
     monkeypatch.undo()
     job.close()
     os.close(read)
+
+
+async def test_input_is_sent_by_the_numbers_of_tasks_whatever_these_are(shop):
+    pipes = {number: os.pipe() for number in (4, 9, 7)}
+    job = JobInput(shop.turns, {number: pipes[number][1] for number in (4, 9)})
+    job.send(b"nine\n", Idset.parse("9"), eof=True, taken=lambda: None)
+    job.add({7: pipes[7][1]})
+    with pytest.raises(Refused, match="the input of task 5,9 has ended"):
+        job.send(b"x", Idset.parse("4-5,9"), eof=False, taken=lambda: None)
+    job.send(b"all\n", None, eof=True, taken=lambda: None)
+    read = dict.fromkeys(pipes, b"")
+    for number, (fd, _) in pipes.items():
+        while data := await asyncio.to_thread(os.read, fd, 100):
+            read[number] += data
+    assert read == {4: b"all\n", 7: b"all\n", 9: b"nine\n"}
+    job.close()
+    for fd, _ in pipes.values():
+        os.close(fd)
 
 
 @pytest.mark.plain_only("replaces a method of Turns")

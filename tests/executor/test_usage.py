@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
 from fluxsched.executor.base import JobLaunch, Reports
 from fluxsched.executor.cleanup import clear_orphans
 from fluxsched.executor.timed import TimedExecutor
-from fluxsched.executor.usage import TASK_ROWS_MAX, Meter
+from fluxsched.executor.usage import TASK_ROWS_MAX, Meter, merged
 from fluxsched.system import processes
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
@@ -80,6 +81,62 @@ async def test_rows_of_tasks_are_bounded():
 
 def test_tasks_that_never_ran_used_nothing():
     assert Meter(SystemClock()).total(1) is None
+
+
+# A job over several hosts: the sum of what its parts have used.
+
+
+def used(wall_s=1.0, user_s=0.5, system_s=0.25, peak=100, *, bound=False, rows=0, left_out=0, first=0):
+    found = {"wall_s": wall_s, "user_s": user_s, "system_s": system_s, "max_rss_bytes": peak}
+    found |= {"max_rss_is_bound": True} if bound else {}
+    found |= {"tasks": [{"status": first + row} for row in range(rows)]} if rows else {}
+    return found | ({"tasks_left_out": left_out} if left_out else {})
+
+
+def of(tasks):
+    return Idset.parse(tasks)
+
+
+def test_processor_time_is_a_sum_and_wall_time_and_peak_are_the_highest():
+    parts = [(of("0"), used(2.0, 0.1, 0.2, 70)), (of("1"), used(1.0, 0.2, 0.1, 90)), (of("2"), None)]
+    assert merged(parts) == used(2.0, 0.3, 0.3, 90)
+    assert merged([(of("0"), None)]) is None
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_bound"),
+    [
+        ([(70, True), (90, True)], True),
+        ([(70, True), (90, False)], False),
+        ([(70, False), (90, True)], True),
+        ([(90, False), (90, True)], False),
+    ],
+)
+def test_a_peak_is_a_bound_unless_a_part_is_known_to_have_reached_it(parts, is_bound):
+    found = merged([(of("0"), used(peak=peak, bound=bound)) for peak, bound in parts])
+    assert found["max_rss_bytes"] == 90
+    assert found.get("max_rss_is_bound", False) is is_bound
+
+
+def test_rows_are_in_the_order_of_the_tasks_wherever_these_ran():
+    even = used(rows=2) | {"tasks": [{"status": 0}, {"status": 2}]}
+    odd = used(rows=2) | {"tasks": [{"status": 1}, {"status": 3}]}
+    assert [row["status"] for row in merged([(of("1,3"), odd), (of("0,2"), even)])["tasks"]] == [0, 1, 2, 3]
+
+
+def test_rows_end_before_the_tasks_of_a_host_that_was_lost():
+    parts = [(of("0-1"), used(rows=2)), (of("2-3"), None), (of("4-5"), used(rows=2, first=4))]
+    found = merged(parts)
+    assert ([row["status"] for row in found["tasks"]], found["tasks_left_out"]) == ([0, 1], 2)
+
+
+def test_so_many_tasks_of_all_hosts_have_a_row():
+    half = TASK_ROWS_MAX // 2
+    parts = [(of(f"0-{half - 1}"), used(rows=half, left_out=half)),
+             (of(f"{half}-{3 * half - 1}"), used(rows=half, left_out=half, first=half))]  # fmt: skip
+    found = merged(parts)
+    assert [row["status"] for row in found["tasks"]] == list(range(TASK_ROWS_MAX))
+    assert found["tasks_left_out"] == half
 
 
 # After kill -9 of an instance: what it left is found beyond doubt and killed, and nobody else is touched.

@@ -261,7 +261,7 @@ async def test_the_answer_to_a_large_request_comes_back_whole(four):
 # What guests and admins get of each topic; who asks is what a local owner claims to be (RFC 12).
 
 
-GUEST, ADMIN, OWNER_AS_OTHER = 6, 14, 21
+GUEST, ADMIN, OWNER_AS_OTHER, KEEPER = 6, 14, 21, 36
 ANN, BOB = os.getuid() + 1, os.getuid() + 2
 SILENT = {"instance.goodbye", "agent.heartbeat"}
 PRIVATE = "[[resource.config]]\nhosts = 'a'\ncores = '0-3'\n[access]\nprivate-jobs = true\n"
@@ -291,11 +291,17 @@ async def site(world, flux):
 
 
 def denied(topic, role):
-    least, scope, _ = RIGHTS[topic]
+    least, scope, _, is_keepers = RIGHTS[topic]
+    if role is Role.KEEPER:
+        assert is_keepers == topic.startswith("keeper."), topic
+        return not is_keepers
     return role < least or (role is Role.GUEST and scope is Scope.OWN)
 
 
-@pytest.mark.parametrize(("role", "rolemask"), [(Role.GUEST, GUEST), (Role.ADMIN, ADMIN)], ids=["guest", "admin"])
+ROLES = {Role.KEEPER: KEEPER, Role.GUEST: GUEST, Role.ADMIN: ADMIN}
+
+
+@pytest.mark.parametrize(("role", "rolemask"), ROLES.items(), ids=map(str, ROLES))
 async def test_each_topic_is_refused_to_those_below_its_role_and_to_no_others(site, role, rolemask):
     become(site, ANN, rolemask)
     for topic in RIGHTS:

@@ -22,19 +22,13 @@ import pytest
 import fluxsched
 from fluxsched.client.find import find_uri
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue
+from fluxsched.executor.cleanup import OWNER_BYTES_MAX, SWEEP_S, remove_dead
 from fluxsched.executor.proxy import LocalKeeperHost
 from fluxsched.instance import instance as run_directory
 from fluxsched.instance import launch
-from fluxsched.instance.instance import (
-    OWNER_NAME,
-    Instance,
-    StateLock,
-    kept_run_directory,
-    make_run_directory,
-    remove_dead,
-)
+from fluxsched.instance.instance import Instance, StateLock, kept_run_directory, make_run_directory
 from fluxsched.instance.launch import StartOptions, settings_of
-from fluxsched.system.files import PREFIX
+from fluxsched.system.files import OWNER_NAME, PREFIX
 from tests.site import alive
 
 # What a restart with the same state directory finds again: after a clean end, and after kill -9.
@@ -283,7 +277,7 @@ def test_a_sweep_that_takes_long_leaves_the_rest_to_the_next(left, dead_pid):
         now_s = 0.0
 
         def monotonic_s(self):
-            self.now_s += run_directory.SWEEP_S
+            self.now_s += SWEEP_S
             return self.now_s
 
     remove_dead(Slow())  # type: ignore[arg-type]
@@ -362,7 +356,7 @@ def test_who_looks_for_an_instance_minds_no_directory_that_goes_meanwhile(base, 
 
 
 def test_an_owner_file_that_is_longer_than_ours_is_not_ours(left, dead_pid):
-    dead, long = left(pid=dead_pid), left(pid=dead_pid, more="x" * run_directory.OWNER_BYTES_MAX)
+    dead, long = left(pid=dead_pid), left(pid=dead_pid, more="x" * OWNER_BYTES_MAX)
     remove_dead(CLOCK)
     assert (dead.exists(), long.exists()) == (False, True)
 
@@ -544,3 +538,13 @@ async def test_both_clients_raise_the_same_error_when_the_instance_is_gone():
             async with fluxsched.connect(instance.uri):
                 pass
         await asyncio.to_thread(blocking.close)
+
+
+def test_a_state_directory_is_had_though_the_lock_of_an_instance_that_was_killed_outlasts_it(tmp_path):
+    """The kernel counts a process as dead while its last thread is about to give its descriptors up."""
+    dying = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(dying, fcntl.LOCK_EX)
+    last_thread = threading.Timer(0.1, os.close, (dying,))
+    last_thread.start()
+    StateLock(tmp_path).release()
+    last_thread.join()

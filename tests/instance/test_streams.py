@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from fluxsched.config.inventory import discover
-from fluxsched.resource.journal import HISTORY_EVENTS_MAX
+from fluxsched.resource.effects import HISTORY_EVENTS_MAX
 from fluxsched.services.jobs import NAMED_MAX
 
 # The journal, live properties, the expiration and reloads over real sockets (RFC 44, RFC 20).
@@ -78,7 +78,7 @@ async def test_the_history_is_bounded_and_says_so(world):
     dropped = 100
     for number in range(HISTORY_EVENTS_MAX + dropped - len(journal.events)):
         journal.post(1000.0 + number, "online", {"idset": "0"})
-    site.resource.perform(journal.take())
+    site.resource.perform(journal.take_effects())
     peer = world.second(site)
     await peer.ok("resource.drain", {"targets": "0"})
     for _ in range(2):

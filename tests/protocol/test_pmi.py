@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fluxsched.core.idset import Idset
 from fluxsched.protocol import pmi
 from fluxsched.protocol.pmi import (
     ABORT_NOTE_MAX,
@@ -13,6 +14,7 @@ from fluxsched.protocol.pmi import (
     NAME_MAX,
     VALUE_MAX,
     Failed,
+    Fence,
     Hangup,
     PmiEffect,
     PmiReply,
@@ -79,6 +81,7 @@ def test_the_barrier_lets_all_go_at_once() -> None:
             "cmd=put_result rc=-1 msg=value_of_1024_bytes_exceeds_1023",
         ),
         ("cmd=put kvsname=kvs key=k value=\N{GREEK SMALL LETTER ALPHA}", "cmd=error rc=-1 msg=not_printable_ASCII"),
+        ("cmd=barrier_in\ncmd=put kvsname=kvs key=a value=1", "cmd=put_result rc=-1 msg=in_the_barrier"),
         ("cmd=get kvsname=kvs", "cmd=get_result rc=-1 msg=no_key"),
         ("cmd=get kvsname=kvs key=a", "cmd=get_result rc=-1 msg=key_not_found"),
         ("cmd=publish_name service=a port=b", "cmd=publish_result rc=-1 msg=not_supported"),
@@ -174,3 +177,81 @@ def test_no_bytes_of_tasks_break_the_server(steps: list[tuple[int, bytes | None]
             assert effect.line.endswith(b"\n")
             assert effect.line.count(b"\n") == 1
             assert effect.line.isascii()
+
+
+# Several hosts: a server for each, and what they tell each other.
+
+
+def part(own: str, *ntasks: int) -> PmiServer:
+    return PmiServer(NAME, ntasks, Idset.parse(own))
+
+
+PUT = "cmd=put kvsname=kvs key={} value={}"
+GET = "cmd=get kvsname=kvs key={}"
+
+
+def test_a_task_that_has_left_after_a_barrier_of_several_hosts_does_not_fail_that_one() -> None:
+    one = part("0", 1, 1)
+    assert one.receive(0, b"cmd=barrier_in\n") == [Fence(1, {})]
+    assert one.left_elsewhere(3, "host b") == one.left_elsewhere(2, "task 1") == one.left_elsewhere(4, "host c") == []
+    assert one.fence_done(1, {}) == [PmiReply(0, b"cmd=barrier_out rc=0\n")]
+    assert [effect.rank for effect in one.receive(0, b"cmd=barrier_in\n") if isinstance(effect, Failed)] == [None]
+
+
+def test_a_barrier_of_several_hosts_waits_for_all_of_them() -> None:
+    one = part("2-3", 2, 2)
+    assert say(one, 2, PUT.format("a", "1")) == "cmd=put_result rc=0\n"
+    assert say(one, 3, GET.format("a")) == "cmd=get_result rc=0 value=1\n", "on this host it is known at once"
+    assert say(one, 2, "cmd=get_universe_size") == "cmd=universe_size rc=0 size=4\n"
+    assert one.receive(3, b"cmd=barrier_in\n") == one.fence_done(1, {"b": "2"}) == []
+    assert one.receive(2, b"cmd=barrier_in\n") == [Fence(1, {"a": "1"})]
+    assert one.fence_done(0, {}) == one.fence_done(2, {}) == []
+    assert one.fence_done(1, {"a": "3", "b": "2"}) == [PmiReply(rank, b"cmd=barrier_out rc=0\n") for rank in (2, 3)]
+    assert one.fence_done(1, {"a": "4"}) == [], "a repeated answer is passed over"
+    assert say(one, 2, GET.format("b")) == "cmd=get_result rc=0 value=2\n"
+    assert say(one, 2, GET.format("a")) == "cmd=get_result rc=0 value=3\n"
+    assert say(one, 2, PUT.format("a", "")) == "cmd=put_result rc=0\n"
+    assert say(one, 2, GET.format("a")) == "cmd=get_result rc=0 value=\n"
+    assert one.receive(3, b"cmd=barrier_in\n") == []
+    assert one.receive(2, b"cmd=barrier_in\n") == [Fence(2, {"a": ""})]
+
+
+def test_the_space_is_shared_among_hosts_by_their_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pmi, "KEYS_MAX", 9)  # the mapping is one of them
+    monkeypatch.setattr(pmi, "SPACE_BYTES_MAX", 40)
+    one = part("1-2", 1, 2, 1)
+    for key in "abcd":
+        assert say(one, 1, PUT.format(key, "1")) == "cmd=put_result rc=0\n"
+    assert say(one, 2, PUT.format("e", "")) == "cmd=put_result rc=-1 msg=more_than_5_keys\n"
+    assert say(one, 2, PUT.format("a", "x" * 14)) == "cmd=put_result rc=-1 msg=more_than_20_bytes_in_all\n"
+    assert say(one, 2, PUT.format("a", "x" * 13)) == "cmd=put_result rc=0\n"
+    one.receive(1, b"cmd=barrier_in\n")
+    one.receive(2, b"cmd=barrier_in\n")
+    one.fence_done(1, {"a": "x" * 13, "b": "1", "c": "1", "d": "1", "e": "", "f": "1" * 9})
+    assert say(one, 1, PUT.format("g", "")) == "cmd=put_result rc=0\n"
+    assert say(one, 1, PUT.format("h", "")) == "cmd=put_result rc=-1 msg=more_than_8_keys\n"
+    assert say(one, 1, PUT.format("e", "1234")) == "cmd=put_result rc=-1 msg=more_than_35_bytes_in_all\n"
+    assert say(one, 1, PUT.format("e", "123")) == "cmd=put_result rc=0\n"
+    assert say(one, 1, PUT.format("f", "")) == "cmd=put_result rc=0\n", "what is there already needs no room"
+
+
+def test_a_task_that_leaves_is_news_for_the_other_hosts_once() -> None:
+    one = part("0-1", 2, 1)
+    one.receive(0, b"cmd=init pmi_version=1\ncmd=finalize\n")
+    assert one.ended(0) == [Fence(1, {}, 0)]
+    assert one.ended(1) == []
+    other = part("0-1", 2, 1)
+    assert other.left_elsewhere(1, "task 2 (exited 1)") == other.ended(0) == []
+
+
+@pytest.mark.parametrize("first", ["left", "waits"])
+def test_a_barrier_that_a_task_of_another_host_can_never_enter_fails_the_program(first: str) -> None:
+    one = part("0-1", 2, 1)
+    failed = [Failed(None, "task 2 has left the MPI program, and task 0 waits for it in a barrier", left=True)]
+    if first == "left":
+        assert one.left_elsewhere(1, "task 2") == []
+        assert one.receive(0, b"cmd=barrier_in\n") == failed
+    else:
+        assert one.receive(0, b"cmd=barrier_in\n") == []
+        assert one.left_elsewhere(1, "task 2") == failed
+    assert one.left_elsewhere(1, "host b") == one.receive(1, b"cmd=barrier_in\n") == []

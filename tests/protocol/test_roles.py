@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fluxsched.core.role import Role
-from fluxsched.protocol.topics import LOCAL_TOPICS, OWNER, RIGHTS, TOPICS, Scope, least_of
+from fluxsched.protocol.topics import LOCAL_TOPICS, OWNER, RIGHTS, TOPICS, Scope, is_of_keepers, least_of
 
 
 def test_a_topic_has_the_same_right_at_each_socket() -> None:
@@ -37,3 +37,12 @@ def test_private_jobs_hide_counts_from_guests() -> None:
     scoped = {topic for topic, right in RIGHTS.items() if right.scope is not None and right.least is Role.GUEST}
     assert {"job-manager.cancel", "job-manager.lookup", "job-manager.output", "job-info.lookup"} <= scoped
     assert RIGHTS["job-manager.why"].scope is Scope.SEEN
+
+
+def test_only_keepers_and_the_owner_may_call_what_is_of_keepers():
+    assert {topic for topic, right in RIGHTS.items() if right.is_keepers} == {
+        topic for topic in RIGHTS if topic.startswith("keeper.")
+    }
+    assert all(right.least is Role.OWNER for right in RIGHTS.values() if right.is_keepers)
+    assert is_of_keepers("keeper.report")
+    assert not any(map(is_of_keepers, ("instance.info", "keeper.unknown", "")))

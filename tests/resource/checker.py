@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import Idset
-from fluxsched.resource.journal import AcquisitionEnded, Journal, RaiseJobs, Save, ToAcquirer
+from fluxsched.resource.effects import AcquisitionEnded, Journal, RaiseJobs, Save, ToAcquirer
 
 
 class Acquirer:

@@ -6,8 +6,8 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
+from fluxsched.resource.effects import AcquisitionEnded, Journal, RaiseJobs, Save, Saved, ToAcquirer
 from fluxsched.resource.inventory import Inventory
-from fluxsched.resource.journal import AcquisitionEnded, Journal, RaiseJobs, Save, Saved, ToAcquirer
 from fluxsched.resource.module import ResourceModule
 
 
@@ -58,7 +58,7 @@ class Harness:
         try:
             return self._note(getattr(self.module, name)(*args, **kwargs))
         except BaseException:
-            assert self.module.journal.take() == [], "a refused request left effects"
+            assert self.module.journal.take_effects() == [], "a refused request left effects"
             self.module.check()
             raise
         finally:

@@ -17,8 +17,8 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.resource.drain import OVERWRITE
+from fluxsched.resource.effects import Saved
 from fluxsched.resource.inventory import Inventory
-from fluxsched.resource.journal import Saved
 from fluxsched.resource.module import ResourceModule
 from tests.generated.share import examples
 
@@ -69,7 +69,7 @@ class ResourceMachine(RuleBasedStateMachine):
         try:
             effects = getattr(self.module, name)(*args, **kwargs)
         except REFUSALS:
-            assert self.module.journal.take() == []
+            assert self.module.journal.take_effects() == []
             assert self.world.rows == rows
             return False
         self.world.perform(effects)
@@ -129,7 +129,7 @@ class ResourceMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.lost)
     @rule(data=st.data())
-    def come_back(self, data):
+    def restore(self, data):
         target = data.draw(st.sampled_from(sorted(self.world.lost)))
         self.world.lost.discard(target)
         self.world.asleep.discard(f"n{target}")
@@ -191,7 +191,7 @@ class ResourceMachine(RuleBasedStateMachine):
             return
         with pytest.raises(RemoteProtocolError):
             self.module.release(acquirer.name, group, Idset.of(ranks), self.now_s)
-        assert self.module.journal.take() == []
+        assert self.module.journal.take_effects() == []
 
     # ---- jobs
 

@@ -8,8 +8,8 @@ import pytest
 
 from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology
 from fluxsched.errors import InvalidValue, LocalProtocolError, Refused
+from fluxsched.resource.effects import Saved, ToAcquirer
 from fluxsched.resource.inventory import Inventory
-from fluxsched.resource.journal import Saved, ToAcquirer
 
 
 def test_events_of_the_monitor_are_changes_only(h):

@@ -97,7 +97,7 @@ def test_every_event_is_published_once_and_remembered(h):
     h.drain("0")
     h.undrain("0")
     assert [event["name"] for event in h.module.journal.events[-2:]] == ["drain", "undrain"]
-    assert h.module.journal.take() == []
+    assert h.module.journal.take_effects() == []
 
 
 def test_an_inventory_of_nothing(start, r):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluxsched.resource.journal import Saved
+from fluxsched.resource.effects import Saved
 
 CONFIG = {"b": "6-7", "exclude": "5"}
 

@@ -139,7 +139,7 @@ class Scripted(type(policy_of("easy"))):  # type: ignore[misc]
 
 def holding(scheduler: Scheduler, jobid: int) -> Any:
     """Return what the ledger knows of a job that runs."""
-    return scheduler._ledger.holdings[jobid]
+    return scheduler._ledger.allocations[jobid]
 
 
 def beneficiaries(scheduler: Scheduler) -> list[int]:

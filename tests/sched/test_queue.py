@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fluxsched.errors import LimitExceeded, LocalProtocolError
 from fluxsched.sched.pool.placement import Shape
 from fluxsched.sched.queue import PendingJobs, about
-from fluxsched.sched.sorted_jobs import CHUNK, CHUNKS_SKIPPED, ORDERS, Skips, Waiting, cores_asked, key_of
+from fluxsched.sched.sorted_jobs import CHUNK, CHUNKS_SKIPPED, ORDERS, PendingJob, Skips, cores_asked, key_of
 from tests.sched.site import limit, lowered, request_of
 
 
@@ -19,7 +19,7 @@ def waiting():
     one = Shape(request_of())
 
     def build(jobid, priority=16, t_submit_s=0.0):
-        return Waiting(jobid, priority, 1000, t_submit_s, one, 0.0)
+        return PendingJob(jobid, priority, 1000, t_submit_s, one, 0.0)
 
     return build
 
@@ -90,7 +90,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from("arp"), st.integers(0, 40), st.inte
 @given(CHANGES)
 @settings(max_examples=60)
 def test_like_a_sorted_list(waiting, changes):
-    queue, want = PendingJobs(), dict[int, Waiting]()
+    queue, want = PendingJobs(), dict[int, PendingJob]()
     for what, jobid, priority in changes:
         if what == "a" and jobid not in want:
             want[jobid] = waiting(jobid, priority, float(jobid % 3))
@@ -124,7 +124,7 @@ def shapes():
 def full(shapes, n):
     queue = PendingJobs()
     for jobid in range(n):
-        queue.add(Waiting(jobid, 16, 1000, 0.0, shapes[jobid % len(shapes)], 10.0 * (1 + jobid % 7)))
+        queue.add(PendingJob(jobid, 16, 1000, 0.0, shapes[jobid % len(shapes)], 10.0 * (1 + jobid % 7)))
     return queue
 
 
@@ -149,7 +149,7 @@ def test_a_limit_that_was_too_long_leaves_the_shorter_ones(shapes):
 
 def test_a_job_without_a_limit_is_longer_than_any():
     queue, skips = PendingJobs(), Skips()
-    queue.add(Waiting(1, 16, 1000, 0.0, Shape(request_of()), 0.0))
+    queue.add(PendingJob(1, 16, 1000, 0.0, Shape(request_of()), 0.0))
     skips.too_long(next(iter(queue)), 1e9)
     assert list(queue.walk(skips)) == []
 
@@ -171,7 +171,7 @@ JOBS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 2
 def test_orders_are_total_and_stable(shapes, jobs, order):
     queue = PendingJobs()
     for jobid, (priority, hours, kind) in enumerate(jobs):
-        queue.add(Waiting(jobid, priority, 1000, float(jobid % 4), shapes[kind], 3600.0 * hours))
+        queue.add(PendingJob(jobid, priority, 1000, float(jobid % 4), shapes[kind], 3600.0 * hours))
     met = [job for job in queue.walk(Skips(), order, 10.0) if job is not None]
     assert sorted(job.jobid for job in met) == list(range(len(jobs)))
     assert met == sorted(queue, key=key_of(order, 10.0))
@@ -188,13 +188,13 @@ def test_an_order_follows_changes(shapes, order):
         queue.remove(jobid)
     queue.prioritize(1, 0)
     queue.prioritize(2, 31)
-    queue.add(Waiting(99, 16, 1000, 5.0, shapes[0], 15.0))
+    queue.add(PendingJob(99, 16, 1000, 5.0, shapes[0], 15.0))
     assert list(queue.walk(Skips(), order, 50.0)) == sorted(queue, key=key_of(order, 50.0))
 
 
 def test_shapes_are_counted_held_or_not(shapes):
     queue = full(shapes, 3 * CHUNK)
-    queue.add(Waiting(10_000, 0, 1000, 0.0, shapes[0], 10.0))
+    queue.add(PendingJob(10_000, 0, 1000, 0.0, shapes[0], 10.0))
     queue.remove(1)
     counted = dict.fromkeys(shapes, 0)
     for shape, waiting in queue.shapes():

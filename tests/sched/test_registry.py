@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.sched import policy
 from fluxsched.sched.loading import SPEC_CHARS_MAX, parse_spec
 from fluxsched.sched.policy import Option
 from fluxsched.sched.registry import check_class, find, make
@@ -160,3 +161,7 @@ def test_a_depth_has_a_bounded_number_of_digits():
     make("hybrid", {"depth": "9" * most})
     with pytest.raises(InvalidValue, match="a number"):
         make("hybrid", {"depth": "9" * (most + 1)})
+
+
+def test_a_policy_of_0_1_0_finds_the_class_of_waiting_jobs() -> None:
+    assert policy.Waiting is policy.PendingJob

@@ -1,4 +1,4 @@
-"""The book of usage: amounts in units of weight, partial frees, foreign holdings, and all that there is."""
+"""The book of usage: amounts in units of weight, partial frees, foreign allocations, and all that there is."""
 
 import pytest
 

@@ -168,7 +168,7 @@ def at(state):
         next(peers.session.decide(100.0))
     if state is SessionState.LEAVING:
         peers.use()
-        peers.heard(peers.session.leave(100.0))
+        peers.heard(peers.session.stop(100.0))
     if state is SessionState.ENDED:
         peers.session.end("enough")
     assert peers.session.state is state
@@ -193,7 +193,7 @@ DOES = {
     "decided": lambda peers: peers.session.decided(),
     "save": lambda peers: peers.heard(peers.session.due(1000.0)),
     "saved": lambda peers: (peers.use(), peers.heard(peers.session.due(1000.0)), peers.answer(SAVE)),
-    "leave": lambda peers: (peers.use(), peers.heard(peers.session.leave(100.0))),
+    "leave": lambda peers: (peers.use(), peers.heard(peers.session.stop(100.0))),
     "end": lambda peers: peers.session.end("enough"),
 }
 """How each event comes about."""
@@ -633,7 +633,7 @@ def test_leaving_does_not_wait_for_slices():
     for number in range(3 * SLICE_ACCOUNTS):
         peers.accounts.book(peers.accounts.account(("physics", f"user{number}")), (10,), 1, True, 105.0)
     peers.session.due(110.0)
-    [request] = saves(peers.session.leave(110.0))
+    [request] = saves(peers.session.stop(110.0))
     assert len(json.loads(request.state)["accounts"]) == 3 * SLICE_ACCOUNTS + 2
 
 
@@ -695,11 +695,11 @@ def test_leaving_waits_for_the_last_state_to_be_stored():
     peers.heard(peers.session.due(110.0))
     first = peers.calls[SAVE, ""]
     peers.alloc(1)
-    [call] = peers.session.leave(111.0)
+    [call] = peers.session.stop(111.0)
     assert json.loads(call.message.state)["saved"] == 111.0
     assert peers.session.state is SessionState.LEAVING
     assert not peers.session.has_work
-    assert peers.session.leave(112.0) == (), "asked twice"
+    assert peers.session.stop(112.0) == (), "asked twice"
     assert peers.session.answered(first, None, None, 112.0) == [], "that was the one before"
     assert peers.session.answered(call, None, None, 112.0) == [ReadyToExit()]
     assert peers.session.state is SessionState.ENDED
@@ -707,9 +707,9 @@ def test_leaving_waits_for_the_last_state_to_be_stored():
 
 def test_with_nothing_to_save_it_leaves_at_once():
     peers, _ = ready(None)
-    assert peers.session.leave(101.0) == [ReadyToExit()]
+    assert peers.session.stop(101.0) == [ReadyToExit()]
     for early in (SessionState.IDLE, SessionState.ACQUIRING, SessionState.HELLO, SessionState.READYING):
-        assert at(early).session.leave(101.0) == [ReadyToExit()]
+        assert at(early).session.stop(101.0) == [ReadyToExit()]
 
 
 def test_a_last_state_that_is_refused_delays_nothing():
@@ -723,7 +723,7 @@ def test_a_pass_under_way_is_no_hindrance():
     peers = at(SessionState.DECIDING)
     peers.use()
     assert len(saves(peers.session.due(110.0))) == 1
-    assert len(saves(peers.session.leave(111.0))) == 1
+    assert len(saves(peers.session.stop(111.0))) == 1
 
 
 def test_a_scheduler_without_accounts_leaves_what_is_kept_alone():
@@ -734,7 +734,7 @@ def test_a_scheduler_without_accounts_leaves_what_is_kept_alone():
     peers.answer(HELLO, error=NO_DATA)
     assert peers.answer(READY, msg.ReadyResponse(0, "nonsense")) == []
     assert peers.session.due(1e9) == ()
-    assert peers.session.leave(1e9) == [ReadyToExit()]
+    assert peers.session.stop(1e9) == [ReadyToExit()]
 
 
 def fair_peers():

@@ -22,7 +22,7 @@ oops
 
 GOLDEN = """\
 t.swf: 3 jobs on 4 targets, 4 cores
-1 bad lines, 1 left out:
+1 bad line, 1 left out:
   t.swf:4: 1 fields, not 18: oops
   t.swf:5: run not known: 3 2 -1 -1 2 -1 -1 2 20 -1 1 2 1 -1 1 -1 -1 -1
 
@@ -108,7 +108,7 @@ def test_json(sim):
 
 def test_jobs_without_a_limit_are_pointed_out(sim, tmp_path):
     (tmp_path / "e.jsonl").write_text('{"submit": 0, "run": 1}\n{"submit": 0, "run": 1, "duration": 5}\n')
-    assert "\n1 jobs without a limit: " in sim("e.jsonl", "--procs", "1", "--policy", "fifo").stdout
+    assert "\n1 job without a limit: " in sim("e.jsonl", "--procs", "1", "--policy", "fifo").stdout
     assert "without a limit" not in sim("t.swf", "--policy", "fifo").stdout
 
 

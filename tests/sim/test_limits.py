@@ -10,8 +10,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sim import Ask, Trace, TraceJob, generate, lublin, plots, report
 from fluxsched.sim.commands import LABEL_CHARS_MAX, StudyOptions
-from fluxsched.sim.engine import run as replay
-from fluxsched.sim.engine import site
+from fluxsched.sim.engine import replay, site_events
 from fluxsched.sim.traces import FAULT_CHARS_MAX, JOBS_MAX, URGENCY_MAX, read_lines
 from fluxsched.system.clock import seeded
 
@@ -52,11 +51,11 @@ def test_run_times_and_arrivals_of_the_model_are_bounded(monkeypatch):
 def test_a_site_file_has_a_size(tmp_path, four_nodes, monkeypatch):
     line = '{"at": 1, "do": "drain", "targets": "0"}\n'
     (tmp_path / "s").write_text(line)
-    monkeypatch.setattr(site, "SITE_BYTES_MAX", len(line))
-    assert len(site.read_site(tmp_path / "s", four_nodes)) == 1
+    monkeypatch.setattr(site_events, "SITE_BYTES_MAX", len(line))
+    assert len(site_events.read_site(tmp_path / "s", four_nodes)) == 1
     (tmp_path / "s").write_text(line + "\n")
     with pytest.raises((InvalidValue, LimitExceeded)):
-        site.read_site(tmp_path / "s", four_nodes)
+        site_events.read_site(tmp_path / "s", four_nodes)
 
 
 def test_a_replay_submits_and_lists_so_many_at_once(monkeypatch):

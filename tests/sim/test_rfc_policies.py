@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from fluxsched.cli.main import main
 from fluxsched.sched.loading import parse_spec
-from fluxsched.sched.policy import Decision, Plan, View, Waiting
+from fluxsched.sched.policy import Decision, PendingJob, Plan, View
 from fluxsched.sched.registry import OWN, find, make
 from fluxsched.sim import Ask, TraceJob, examine, run
 from fluxsched.sim.conformance.suite import COST, COST_SAYS, LAWS, RULES, SLACK
@@ -79,7 +79,7 @@ def test_the_view_and_the_decisions_are_all_there():
         assert name.startswith("_") or re.search(rf"^\| .*`{name}[`(]", PAGE, re.MULTILINE), name
     for kind in Decision.__args__:
         assert re.search(rf"^\| `{kind.__name__}[`(]|^\| `{kind.__name__.upper()}`", PAGE, re.MULTILINE), kind
-    for name in [*Waiting._fields, "limit_s", "key"]:
+    for name in [*PendingJob._fields, "limit_s", "key"]:
         assert f"`{name}`" in PAGE
     for name in ("seat", "reserve", "place", "placeable", "keep", "drop"):
         assert hasattr(Plan, name)

@@ -70,9 +70,9 @@ def test_a_reload_makes_targets_up(user: Any, daemon: Any) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "rfc/config.md"])
-def test_the_pages_say_that_an_instance_runs_tasks_on_one_machine(page: str) -> None:
+def test_the_pages_say_where_an_instance_runs_tasks(page: str) -> None:
     text = (ROOT / page).read_text()
-    said = text.index("runs tasks on one machine")
+    said = text.index("runs tasks on ")
     assert said < 2000 or page != "README.md"
     assert "made-up" in text[said:]
     assert "Flux" in text[said : said + 800]

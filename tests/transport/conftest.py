@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from fluxsched.executor.relay import LIMITS, RelayLimits
 from fluxsched.transport.base import Arrived, Lost, Waker, check_outgoing
 from fluxsched.transport.endpoints import ServerKeys
 from fluxsched.transport.local import LocalServer
 from fluxsched.transport.sockets import make_key_pair
 from fluxsched.transport.zeromq import ZmqClient, ZmqServer
 from tests.transport.memory import MemoryServer
+from tests.transport.relayed import RelayedServer
 
 WAIT_S = 5.0
 BATCH = 64
@@ -181,6 +183,12 @@ class Net:
     def server(self, **options: int) -> Driver:
         if self.kind == "memory":
             return Driver(self._keep(MemoryServer(**options)))
+        if self.kind.startswith("relayed"):
+            limits = RelayLimits(
+                unsent_bytes=options.get("unsent_limit_bytes", LIMITS.unsent_bytes),
+                message_bytes=options.get("message_limit_bytes", LIMITS.message_bytes),
+            )
+            return Driver(self._keep(RelayedServer(self._directory, json=self.kind == "relayed local", limits=limits)))
         if self.kind == "local":
             return Driver(self._keep(LocalServer(f"local://{self._directory}/local-0", **options)))
         endpoint = f"ipc://{self._directory}/s" if self.kind == "ipc" else "tcp://127.0.0.1:*"
@@ -192,7 +200,7 @@ class Net:
     def client(self, server: Driver, **options: int) -> Driver:
         if self.kind == "memory":
             return Driver(self._keep(server.end.connect(**options)))
-        if self.kind == "local":
+        if self.kind.endswith("local"):
             return Driver(self._keep(LocalClient(server.end.endpoint, **options)))
         return Driver(self._keep(ZmqClient(server.end.endpoint, keys=self.keys, **options)))
 
@@ -219,7 +227,7 @@ class Net:
             end.close()
 
 
-@pytest.fixture(params=["ipc", "tcp", "curve", "memory", "local"])
+@pytest.fixture(params=["ipc", "tcp", "curve", "memory", "local", "relayed ipc", "relayed local"])
 async def net(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Net]:
     made = Net(request.param, tmp_path)
     yield made

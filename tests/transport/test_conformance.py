@@ -200,7 +200,9 @@ async def test_a_reader_that_catches_up_gets_everything_in_order(net: Any) -> No
     client.resume()
     await client.until(lambda: len(client.items) == sent)
     assert client.items == messages[:sent]
-    assert server.end.unsent_bytes(peer) == 0
+    async with asyncio.timeout(LOSS_KNOWN_S):
+        while server.end.unsent_bytes(peer):  # a host reports it from time to time
+            await asyncio.sleep(0.001)
 
 
 async def test_drop_ends_a_peer_with_a_reason_once(net: Any) -> None:

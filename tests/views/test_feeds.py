@@ -84,7 +84,7 @@ def test_the_filters_of_a_page_mean_what_those_of_the_command_mean() -> None:
 @pytest.mark.parametrize(
     ("topic", "params", "said"),
     [
-        ("jobs", {"states": "asleep"}, "asleep is not among"),
+        ("jobs", {"states": "asleep"}, "'asleep' is not one of"),
         ("jobs", {"user": "no-such-user"}, "there is no user"),
         ("jobs", {"ids": "???"}, "job"),
         ("jobs", {"max_entries": ROWS_MAX + 1}, f"above the limit of {ROWS_MAX}"),
@@ -94,7 +94,7 @@ def test_the_filters_of_a_page_mean_what_those_of_the_command_mean() -> None:
         ("jobs", {"since": "yesterday"}, "not a number"),
         ("job", {"id": ""}, "job"),
         ("history", {"points": POINTS_MAX + 1}, f"above the limit of {POINTS_MAX}"),
-        ("history", {"by": "junk"}, "by 'junk' is not among user, bank, queue, group, property"),
+        ("history", {"by": "junk"}, "by 'junk' is not one of user, bank, queue, group, property"),
         ("timeline", {"until": "1e99"}, "sensible"),
         ("machine", {"colour": "red"}, "colour: no such parameter"),
     ],

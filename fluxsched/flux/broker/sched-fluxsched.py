@@ -37,7 +37,7 @@ HOME = Path(__file__).resolve().parents[3]
 
 
 def guarded(callback: Callable[..., None]) -> Callable[..., None]:
-    """A method that Flux calls: what it raises ends the module, not the broker."""
+    """Return a method that Flux calls: what it raises ends the module, not the broker."""
 
     @wraps(callback)
     def call(self: FluxHandle, *args: Any) -> None:
@@ -103,7 +103,7 @@ class FluxHandle:
 
     @guarded
     def leave(self) -> None:
-        """The reactor has stopped: what the bridge still wants stored is waited for."""
+        """Wait for what the bridge still wants stored, since the reactor has stopped."""
         self._is_leaving = True
         self.bridge.leave()
 

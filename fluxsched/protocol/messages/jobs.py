@@ -357,6 +357,28 @@ class InputRequest(Payload, frozen=True):
     window: tuple[WindowSide, WindowSide] | None = None
 
 
+class ExecRequest(Payload, frozen=True):
+    """Run a command beside the tasks of a running job, on one of its hosts (`job-manager.exec`; ours).
+
+    It is a line for the shell. Input is sent to it as to a job, under the `number` of the first response.
+    """
+
+    id: JobNumber
+    host: str
+    command: str
+
+
+class ExecResponse(Payload, frozen=True):
+    """Events of a command: first its `number`, once it runs; then pieces of its output, binary in msgpack and base64 in
+    JSON; last its wait status.
+    """
+
+    number: JobNumber | None = None
+    stream: Literal["stdout", "stderr"] | None = None
+    data: bytes = b""
+    status: int | None = None
+
+
 class WhyRequest(Payload, frozen=True):
     """Why is this job not running (`job-manager.why`; ours)? Works in every state."""
 

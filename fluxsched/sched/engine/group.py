@@ -31,20 +31,21 @@ from fluxsched.sched.decisions import Annotated, Denied, Effect, Reason, Release
 from fluxsched.sched.engine.group_hooks import GroupHooks
 from fluxsched.sched.engine.policy_queue import WAIT, PolicyQueue, SetAside, TimeText, utc_text
 from fluxsched.sched.fair.usage import UsageBook
-from fluxsched.sched.ledger import Holding, Ledger
-from fluxsched.sched.plan.counted import Plan
+from fluxsched.sched.ledger import JobAllocation, Ledger
+from fluxsched.sched.plan.counted_plan import Plan
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
-from fluxsched.sched.plan.running import RunningJobs
+from fluxsched.sched.plan.running_jobs import RunningJobs
 from fluxsched.sched.policy import Policy, needs_accounts
-from fluxsched.sched.pool.place import shortage
 from fluxsched.sched.pool.placement import Fits, Shape
 from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.why_no_fit import shortage
 from fluxsched.sched.preemption import Preemptions
-from fluxsched.sched.queue import AccountLines, Skips, Waiting
+from fluxsched.sched.queue import AccountLines
+from fluxsched.sched.sorted_jobs import PendingJob, Skips
 
 ENDLESS_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where no job waits"
 
-NONE_GO, EXTRAS_GO, WHOLE_JOBS_GO = range(3)
+PREEMPT_NONE, PREEMPT_EXTRAS, PREEMPT_JOBS = range(3)
 """Levels of preemption, one for each turn of a pass over several groups, for a job offered by several groups."""
 
 VERDICTS_MAX = 4096
@@ -61,7 +62,7 @@ class Group:
     all others, by the empty name. `set_aside` are jobs of all of them, by id; `short_since_s` is when the group last
     lost something, or was acquired (wall time, seconds). A pass comes at `wake_s` (the same) though nothing happens.
     `joint` are the groups, by id, of all waiting jobs that have several; all groups have this table in common. In each
-    `turn` more may go for these; `has_put_off` says whether something was left for the next one.
+    `preemption_level` more may go for these; `has_put_off` says whether something was left for the next one.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Group:
         self.time_text = time_text
         self._verdicts: dict[int, FitVerdict] = {}  # by number of the shape
         self.joint: dict[int, tuple[Group, ...]] = {}
-        self.turn = WHOLE_JOBS_GO
+        self.preemption_level = PREEMPT_JOBS
         self.has_put_off = False
         self.hooks: GroupHooks | None = None
 
@@ -116,7 +117,7 @@ class Group:
 
         Another of its groups may start the job at a lower level of preemption.
         """
-        if self.turn >= (WHOLE_JOBS_GO if whole else EXTRAS_GO) or jobid not in self.joint:
+        if self.preemption_level >= (PREEMPT_JOBS if whole else PREEMPT_EXTRAS) or jobid not in self.joint:
             return False
         self.has_put_off = True
         return True
@@ -124,7 +125,7 @@ class Group:
     # ---- targets
 
     def grow(self, resources: ResourceSet, online: Idset, now_s: float = 0.0) -> None:
-        """Counts targets that join at `now_s`. Raises RemoteProtocolError if some are leaving and were not released."""
+        """Count targets that join at `now_s`. Raises RemoteProtocolError if some are leaving and were not released."""
         if early := resources.ranks & self.leaving:
             raise RemoteProtocolError(f"grow of group {self.name!r} names ranks {early}, which are not released yet")
         self.pool.add(resources, online)
@@ -141,7 +142,7 @@ class Group:
         if unknown := targets - self.pool.ranks:
             raise RemoteProtocolError(f"shrink of group {self.name!r} names ranks {unknown}, which it does not have")
         self._remember(now_s)
-        self.reserved.lost(targets)
+        self.reserved.release_on(targets)
         self.admission.change_capacity(self.pool, targets, -1)
         self.pool.remove(targets)
         self.running.changed(targets)
@@ -160,12 +161,12 @@ class Group:
         if touched:
             (self.pool.set_up if up else self.pool.set_down)(touched)
             if not up and self.reserved.by_job:
-                self.reserved.lost(touched)
+                self.reserved.release_on(touched)
             self.running.changed(touched)
             self.invalidate_pass()
 
     def resize(self, rank: int, amounts: Amounts, occupied: Amounts, now_s: float) -> None:
-        """A target of amounts has others from now on."""
+        """Record that a target of amounts has others from now on."""
         self._remember(now_s)
         target = Idset.one(rank)
         self.admission.change_capacity(self.pool, target, -1)
@@ -225,7 +226,7 @@ class Group:
         gated = 0 if self.hooks is None else len(self.hooks.gates.gated)
         return sum([len(queue.jobs) for queue in self.queues.values()]) + len(self.set_aside) + gated
 
-    def add(self, job: Waiting, name: str | None, now_s: float = 0.0) -> list[Effect]:
+    def add(self, job: PendingJob, name: str | None, now_s: float = 0.0) -> list[Effect]:
         """Add a job, at `now_s`, to the queue of this name, if it has a policy of its own, else to the one for all
         others.
 
@@ -251,7 +252,7 @@ class Group:
         """Return the reason of jobs that wait for targets of this group, which are not known yet."""
         return f"waits for the targets of group {self.name!r}, which are not known yet: its cluster has not answered"
 
-    def _warn(self, job: Waiting, queue: PolicyQueue) -> list[Effect]:
+    def _warn(self, job: PendingJob, queue: PolicyQueue) -> list[Effect]:
         """Return a warning for a job without a limit under a policy that backfills; the end of the group is a limit,
         too.
         """
@@ -262,7 +263,7 @@ class Group:
         return [Annotated(job.jobid, {"sched": {"warning": ENDLESS_WARNING}})]
 
     def remove(self, jobid: int, queue: PolicyQueue) -> bool:
-        """Takes a job off a queue; whether it was there."""
+        """Take a job off a queue; whether it was there."""
         job = queue.jobs.remove(jobid)
         self.notices.forget(jobid)
         if job is not None:
@@ -329,7 +330,7 @@ class Group:
         return self._verdicts[shape.number].had
 
     def withdraw(self, jobid: int) -> bool:
-        """The request of the job is withdrawn, wherever it waits; whether it was there."""
+        """Withdraw the request of the job, wherever it waits; return whether it was there."""
         gated = None if self.hooks is None else self.hooks.gates.gated.pop(jobid, None)
         if gated is not None or self.set_aside.pop(jobid, None) is not None:
             self.notices.forget(jobid)
@@ -337,7 +338,7 @@ class Group:
         queue = self.queue_of(jobid)
         if queue is None or not self.remove(jobid, queue):
             return False
-        self.reserved.left(jobid)
+        self.reserved.release(jobid)
         self.invalidate_pass()
         return True
 
@@ -360,10 +361,10 @@ class Group:
         self.running.freed(jobid)
         self.invalidate_pass()
 
-    def holdings(self) -> Iterator[Holding]:
-        """Yield the holdings with targets of this group, in the order of their starts."""
+    def allocations(self) -> Iterator[JobAllocation]:
+        """Yield the allocations with targets of this group, in the order of their starts."""
         pool = self.pool
-        return (holding for holding in self.ledger if any(rank in pool for rank in holding.parts))
+        return (allocation for allocation in self.ledger if any(rank in pool for rank in allocation.parts))
 
     def check(self) -> None:
         """Assert that nothing of this group is held twice, for tests and the simulator; linear in its jobs."""
@@ -427,7 +428,7 @@ def judge_all(group: Group, now_s: float = 0.0, first: bool = False) -> list[Den
     return found
 
 
-def add_infeasible(group: Group, job: Waiting, name: str | None, why: str) -> list[Denied | Annotated]:
+def add_infeasible(group: Group, job: PendingJob, name: str | None, why: str) -> list[Denied | Annotated]:
     """Set aside a job that arrives infeasible, and was accepted before, or may run in another group."""
     queue = group.queues.get(name or "") or group.queues[""]
     aside = group.set_aside[job.jobid] = SetAside(job, queue, why, group.short_since_s, False, None)
@@ -465,7 +466,7 @@ def _in_each(group: Group, jobid: int, why: str) -> str:
 
 
 def _put_aside(
-    group: Group, job: Waiting, queue: PolicyQueue, why: str, now_s: float, lost: bool
+    group: Group, job: PendingJob, queue: PolicyQueue, why: str, now_s: float, lost: bool
 ) -> list[Denied | Annotated]:
     queue.jobs.remove(job.jobid)
     queue.removed(job, group.running)
@@ -575,12 +576,12 @@ class Notices:
         self._due: list[tuple[float, int]] = []  # a heap: when what was held back is due, and about which job
 
     def tell_refused(self, jobid: int, reason: str, now_s: float) -> Annotated | None:
-        """The reason that a plugin gave; see `tell`."""
+        """Return the reason that a plugin gave; see `tell`."""
         self.refused[jobid] = reason[:REASON_CHARS_MAX]
-        return self.tell(jobid, reason, None, now_s)
+        return self.notify(jobid, reason, None, now_s)
 
-    def tell(self, jobid: int, reason: Reason, start_s: float | None, now_s: float) -> Annotated | None:
-        """A reason and an estimate (None: there is none), as of `now_s`; None if nothing is sent now."""
+    def notify(self, jobid: int, reason: Reason, start_s: float | None, now_s: float) -> Annotated | None:
+        """Return a reason and an estimate (None: there is none), as of `now_s`; None if nothing is sent now."""
         if isinstance(reason, str):
             reason = reason[:REASON_CHARS_MAX]
         self.reasons[jobid] = reason
@@ -618,7 +619,7 @@ class Notices:
             self.next_s = self._due[0][0]
 
     def tell_now(self, jobid: int, reason: str) -> Annotated | None:
-        """A reason that is no estimate and may not be held back; the estimate is withdrawn."""
+        """Send a reason that is no estimate and may not be held back; the estimate is withdrawn."""
         self.reasons.pop(jobid, None)
         if not self.enabled:
             return None
@@ -662,7 +663,7 @@ class Notices:
                 yield jobid
 
     def check(self, offered: set[int], waiting: set[int]) -> None:
-        """Asserts that only offered jobs have reasons, and only waiting ones notices."""
+        """Assert that only offered jobs have reasons, and only waiting ones notices."""
         assert self.reasons.keys() <= offered, "a reason without a job"
         assert self._told.keys() <= waiting, "a notice about a job that does not wait"
 
@@ -675,7 +676,7 @@ def _near(one_s: float | None, other_s: float | None) -> bool:
 
 # ---- joint
 
-Enter: TypeAlias = Callable[[Group, Waiting, str | None, float], list[Effect]]
+Enter: TypeAlias = Callable[[Group, PendingJob, str | None, float], list[Effect]]
 """Function that enters a feasible job into a group at a time, where plugins are to be asked first."""
 
 # ---- jobs that arrive and leave
@@ -693,7 +694,7 @@ def judge_in(groups: Sequence[Group], shape: Shape) -> str | None:
 
 
 def arrive(
-    groups: tuple[Group, ...], job: Waiting, name: str | None, asks_to_wait: bool, enter: Enter, now_s: float
+    groups: tuple[Group, ...], job: PendingJob, name: str | None, asks_to_wait: bool, enter: Enter, now_s: float
 ) -> list[Effect]:
     """Add an arriving job to the queues of these groups; `enter` asks plugins about it, in one of the groups.
 
@@ -723,7 +724,7 @@ def withdraw(jobid: int, groups: Iterable[Group]) -> bool:
     return found
 
 
-def join(group: Group, job: Waiting, name: str | None, now_s: float) -> list[Effect]:
+def join(group: Group, job: PendingJob, name: str | None, now_s: float) -> list[Effect]:
     """Add the job to the queue of its group, or of each of its groups that could ever hold it; the others set it aside.
 
     Raise LimitExceeded, with the job in none, if a queue is full.
@@ -789,21 +790,22 @@ def home_of(group: Group, jobid: int) -> Group:
     return [*planned, *[each for each in offering if not each.is_expected], *offering, group][0]
 
 
-def tell(group: Group, jobid: int, reason: Reason, start_s: float | None, now_s: float) -> Annotated | None:
-    """The reason and the estimate (wall time, seconds) for the owner, unless another group speaks for the job."""
+def notify_owner(group: Group, jobid: int, reason: Reason, start_s: float | None, now_s: float) -> Annotated | None:
+    """Return the reason and the estimate (wall time, seconds) for the owner, unless another group speaks for the job.
+    """
     home = home_of(group, jobid)
     if home is not group:
         group.notices.reasons[jobid] = reason
         return None
     for each in group.joint.get(jobid, ()):
         group.notices.take_over(jobid, each.notices)
-    return group.notices.tell(jobid, reason, start_s, now_s)
+    return group.notices.notify(jobid, reason, start_s, now_s)
 
 
 def reserve(
     group: Group, queue: PolicyQueue, made: Reservation, reason: Reason, before: Mapping[int, Reservation], now_s: float
 ) -> Annotated | None:
-    """A group has planned a job of several, which from now on has no reservation in another one.
+    """Record that a group has planned a job of several, which from now on has no reservation in another one.
 
     Where it is later than `before`, the others are asked again.
     """
@@ -820,7 +822,7 @@ def reserve(
             for each in group.joint[jobid]:
                 if each is not group:
                     each.invalidate_pass()
-    return tell(group, jobid, reason, made.start_s, now_s)
+    return notify_owner(group, jobid, reason, made.start_s, now_s)
 
 
 def is_planned(group: Group, jobid: int) -> bool:
@@ -855,14 +857,14 @@ class JointPlan:
         self._group = group
         self.skips: Skips = plan.skips
 
-    def reserve(self, job: Waiting) -> Reservation:
+    def reserve(self, job: PendingJob) -> Reservation:
         return self._unless_later(job, self._plan.reserve(job))
 
-    def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
+    def seat(self, job: PendingJob, placement: str) -> Fits | Reservation:
         found = self._plan.seat(job, placement)
         return found if isinstance(found, Fits) else self._unless_later(job, found)
 
-    def _unless_later(self, job: Waiting, made: Reservation) -> Reservation:
+    def _unless_later(self, job: PendingJob, made: Reservation) -> Reservation:
         other = standing(self._group, job.jobid)
         if other is None or made.start_s < other.start_s:
             return made
@@ -871,19 +873,19 @@ class JointPlan:
 
     # ---- as it is
 
-    def place(self, job: Waiting, placement: str) -> Fits | None:
+    def place(self, job: PendingJob, placement: str) -> Fits | None:
         return self._plan.place(job, placement)
 
-    def placeable(self, jobs: Iterable[Waiting | None], placement: str) -> Iterator[tuple[Waiting, Fits] | None]:
+    def placeable(self, jobs: Iterable[PendingJob | None], placement: str) -> Iterator[tuple[PendingJob, Fits] | None]:
         return self._plan.placeable(jobs, placement)
 
     def has(self, jobid: int) -> bool:
         return self._plan.has(jobid)
 
-    def keep(self, job: Waiting, old: Reservation) -> bool:
+    def keep(self, job: PendingJob, old: Reservation) -> bool:
         return self._plan.keep(job, old)
 
-    def claim(self, job: Waiting, old: Reservation, going: Iterable[int]) -> Reservation | None:
+    def claim(self, job: PendingJob, old: Reservation, going: Iterable[int]) -> Reservation | None:
         return self._plan.claim(job, old, going)
 
     def waive(self, jobid: int) -> None:
@@ -895,5 +897,5 @@ class JointPlan:
     def renew(self, now_s: float) -> bool:
         return self._plan.renew(now_s)
 
-    def began(self, job: Waiting, fit: Fits) -> None:
+    def began(self, job: PendingJob, fit: Fits) -> None:
         self._plan.began(job, fit)

@@ -18,10 +18,10 @@ from fluxsched.sched.hooks.api import JobSeen
 from fluxsched.sched.hooks.chain import RETRY_S, Chain, PluginFault, ask, check_gate, why_of
 from fluxsched.sched.hooks.verdicts import Verdicts
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.plan.running import RunningJobs
+from fluxsched.sched.plan.running_jobs import RunningJobs
 from fluxsched.sched.pool.placement import WORST_FIT, Fits, Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.queue import Skips, Waiting
+from fluxsched.sched.sorted_jobs import PendingJob, Skips
 
 
 class GatedJob:
@@ -29,7 +29,7 @@ class GatedJob:
 
     __slots__ = ("at_s", "job", "on", "queue", "why")
 
-    def __init__(self, job: Waiting, queue: PolicyQueue, why: str, on: tuple[str, ...], at_s: float) -> None:
+    def __init__(self, job: PendingJob, queue: PolicyQueue, why: str, on: tuple[str, ...], at_s: float) -> None:
         self.job = job
         self.queue = queue
         self.why = why
@@ -51,7 +51,7 @@ class Gates:
         self.gated: dict[int, GatedJob] = {}
         self.next_s = inf
 
-    def ask(self, chain: Chain, seen: JobSeen, job: Waiting, queue: PolicyQueue) -> GatedJob | None:
+    def ask(self, chain: Chain, seen: JobSeen, job: PendingJob, queue: PolicyQueue) -> GatedJob | None:
         """Ask the plugins one by one whether the job may enter; return None if it may, else it is kept at the gate."""
         for name, method in chain.gates:
             found = check_gate(name, ask(name, method, seen))
@@ -72,7 +72,7 @@ class Gates:
         self.gated[gated.job.jobid] = gated
         self.next_s = min(self.next_s, gated.at_s)
 
-    def ask_soon(self, job: Waiting, queue: PolicyQueue) -> None:
+    def ask_soon(self, job: PendingJob, queue: PolicyQueue) -> None:
         """Keep a job at the gate until the next turn, in which plugins are asked about it."""
         self.keep(GatedJob(job, queue, "", (), -inf))
 
@@ -107,7 +107,7 @@ class WaitingPermit:
 
     def __init__(
         self,
-        job: Waiting,
+        job: PendingJob,
         queue: PolicyQueue,
         chain: Chain,
         seen: JobSeen,
@@ -179,7 +179,7 @@ class HeldBack:
         self.skips: Skips | None = None
         self.placement = WORST_FIT
 
-    def add(self, job: Waiting, why: str, with_equals: bool) -> None:
+    def add(self, job: PendingJob, why: str, with_equals: bool) -> None:
         """Defer the job for the rest of this pass, with its equals if requested."""
         self.of_job[job.jobid] = why
         if with_equals:
@@ -188,20 +188,19 @@ class HeldBack:
                 self.skips.fits_nowhere(job)
 
     def clear(self) -> None:
-        """Clear all deferrals."""
         self.of_job.clear()
         self.of_shape.clear()
 
-    def has(self, job: Waiting) -> bool:
+    def has(self, job: PendingJob) -> bool:
         """Return whether the job is deferred."""
         return bool(self.of_job) and (job.jobid in self.of_job or job.shape.number in self.of_shape)
 
-    def bars(self, job: Waiting, placement: str) -> bool:
+    def bars(self, job: PendingJob, placement: str) -> bool:
         """Return whether the job is deferred, and record the placement that the policy asked for."""
         self.placement = placement
         return self.has(job)
 
-    def why(self, job: Waiting) -> str:
+    def why(self, job: PendingJob) -> str:
         """Return the reason why the job is deferred."""
         return self.of_job.get(job.jobid) or self.of_shape[job.shape.number]
 
@@ -281,7 +280,7 @@ class GroupHooks:
         return gated is not None or waits is not None
 
 
-def seen_of(job: Waiting, now_s: float) -> JobSeen:
+def seen_of(job: PendingJob, now_s: float) -> JobSeen:
     """Return the job as plugins see it."""
     jobid, priority, userid, t_submit_s, shape, limit_s, *_ = job
     return _seen(JobSeen, (jobid, priority, userid, t_submit_s, limit_s, shape, now_s, False))

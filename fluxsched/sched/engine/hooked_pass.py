@@ -12,8 +12,8 @@ from math import inf
 from fluxsched.sched.decisions import PAUSED, Effect, Pending, Preempt, Reserve, Start
 from fluxsched.sched.engine.group import Group
 from fluxsched.sched.engine.group_hooks import GroupHooks, HeldBack, WaitingPermit, seen_of
+from fluxsched.sched.engine.held_jobs import end_of
 from fluxsched.sched.engine.policy_queue import PolicyQueue
-from fluxsched.sched.engine.running import end_of
 from fluxsched.sched.engine.scheduling_pass import SchedulingPass
 from fluxsched.sched.hooks.api import LATERS_MAX, LOOKS_MAX, START, JobSeen
 from fluxsched.sched.hooks.chain import (
@@ -24,18 +24,18 @@ from fluxsched.sched.hooks.chain import (
     Refusal,
     ask,
     bind,
+    notify,
     objection,
     permit,
     reserve,
-    tell,
     unreserve,
     wait_text,
     wrong,
 )
-from fluxsched.sched.ledger import Holding
-from fluxsched.sched.pool.choice import Narrowed, restricted
+from fluxsched.sched.ledger import JobAllocation
+from fluxsched.sched.pool.allowed_targets import Narrowed, restricted
 from fluxsched.sched.pool.placement import Fits, Shape, parts_in
-from fluxsched.sched.queue import Waiting
+from fluxsched.sched.sorted_jobs import PendingJob
 
 
 class HookedPass:
@@ -65,7 +65,7 @@ class HookedPass:
         shut = self._group.pool.shut
         if shut:
             for job in self._queue.jobs.first_of(shut, LOOKS_MAX):
-                told = self._group.notices.tell(job.jobid, self._pass.reason(job), None, self._pass.now_s)
+                told = self._group.notices.notify(job.jobid, self._pass.reason(job), None, self._pass.now_s)
                 if told is not None:
                     self.more.append(told)
                 self._post_filter(job.jobid)
@@ -99,7 +99,7 @@ class HookedPass:
 
     # ---- a start
 
-    def _start(self, job: Waiting, start: Start) -> Effect | None:
+    def _start(self, job: PendingJob, start: Start) -> Effect | None:
         hooks, shape, now_s = self._hooks, job.shape, self._pass.now_s
         chain = hooks.chains[shape.scope or ""]
         if chain.filtering:
@@ -108,7 +108,7 @@ class HookedPass:
             if narrowed is not None and not narrowed.allows(start.fit.blocks):
                 other = self._pass.find(job, self._held_back.placement)
                 if other is None:
-                    return self._group.notices.tell(job.jobid, self._pass.reason(job), None, now_s) or PAUSED
+                    return self._group.notices.notify(job.jobid, self._pass.reason(job), None, now_s) or PAUSED
                 start = start._replace(fit=other)
             if chain.may_delegate and hooks.verdicts.delegates(shape):
                 return self._pass.apply(start)
@@ -122,20 +122,20 @@ class HookedPass:
         if refused is None:
             group = self._group
             end_s = end_of(job.duration_s, group.expiration_s, now_s)
-            holding = group.ledger.commit(start, self._queue.jobs, group.pool, end_s, now_s)
-            if holding is None:
+            allocation = group.ledger.commit(start, self._queue.jobs, group.pool, end_s, now_s)
+            if allocation is None:
                 unreserve(chain, done, seen, start.fit, hooks.faults)
                 return None
             answer = permit(chain.permits, seen, start.fit) if chain.permits else None
             if isinstance(answer, PermitWaits):
-                return self._wait(job, start, holding, answer, done, seen)
+                return self._wait(job, start, allocation, answer, done, seen)
             said = answer if answer is not None else bind(chain, seen, start.fit)
             if not isinstance(said, Refusal):
-                selection = self._pass.began(job, start, holding)
+                selection = self._pass.began(job, start, allocation)
                 if chain.permits:
                     hooks.permits.came(chain.scope)
                 self.grant_told(chain, seen, start.fit)
-                return self._pass.granted(job, start.fit, holding, selection, said)
+                return self._pass.granted(job, start.fit, allocation, selection, said)
             refused = said
             self._group.ledger.release_all(job.jobid, now_s)
             self._queue.jobs.add(job)
@@ -143,10 +143,16 @@ class HookedPass:
         return self._hold_back(job, refused)
 
     def _wait(
-        self, job: Waiting, start: Start, holding: Holding, waits: PermitWaits, done: list[str], seen: JobSeen
+        self,
+        job: PendingJob,
+        start: Start,
+        allocation: JobAllocation,
+        waits: PermitWaits,
+        done: list[str],
+        seen: JobSeen,
     ) -> Effect | None:
         """Add the job, which holds its resources, to those that wait for permits, and notify its owner."""
-        selection = self._pass.began(job, start, holding)
+        selection = self._pass.began(job, start, allocation)
         chain, due_s = self._hooks.chains[job.shape.scope or ""], seen.now_s + waits.timeout_s
         fit = start.fit
         waiting = WaitingPermit(job, self._queue, chain, seen, fit, done, selection, waits.whys, due_s)
@@ -156,12 +162,12 @@ class HookedPass:
     def grant_told(self, chain: Chain, seen: JobSeen, fit: Fits) -> None:
         """Call the plugins' `post_bind` for a grant."""
         if chain.post_binds:
-            tell(chain.post_binds, seen, fit, self._hooks.faults)
+            notify(chain.post_binds, seen, fit, self._hooks.faults)
         if chain.frees:
             self._hooks.bound[seen.jobid] = chain, seen, fit
         self._hooks.gates.happened(START)
 
-    def _hold_back(self, job: Waiting, refused: Refusal) -> Effect:
+    def _hold_back(self, job: PendingJob, refused: Refusal) -> Effect:
         """Defer the job for the rest of this pass, and its equals if many jobs of the shape were refused."""
         group, jobid, number, now_s = self._group, job.jobid, job.shape.number, self._pass.now_s
         at_s = refused.at_s
@@ -176,7 +182,7 @@ class HookedPass:
 
     # ---- looking at targets
 
-    def _look(self, chain: Chain, seen: JobSeen, job: Waiting, fit: Fits) -> Fits | Refusal:
+    def _look(self, chain: Chain, seen: JobSeen, job: PendingJob, fit: Fits) -> Fits | Refusal:
         """Return the fit, or the next one to whose targets no plugin objects."""
         good, bad, left = 0, 0, LOOKS_MAX - 1
         while True:
@@ -198,7 +204,7 @@ class HookedPass:
                 return refused
             fit = other
 
-    def _find_without(self, job: Waiting, bad: int) -> Fits | None:
+    def _find_without(self, job: PendingJob, bad: int) -> Fits | None:
         """Return another placement for the job, in the plan of the pass."""
         pool, shape = self._group.pool, job.shape
         before = pool.narrowed.get(shape.number)
@@ -244,7 +250,7 @@ def _decisions(name: str, answer: object) -> list[Preempt] | PluginFault:
 
 
 def hooked_shapes(group: Group) -> dict[int, Shape]:
-    """The shapes of waiting jobs about which plugins are asked, by number."""
+    """Return the shapes of waiting jobs about which plugins are asked, by number."""
     found = {shape.number: shape for queue in group.queues.values() for shape, _ in queue.jobs.shapes()}
     found |= {aside.job.shape.number: aside.job.shape for aside in group.set_aside.values()}
     return {number: shape for number, shape in found.items() if shape.scope is not None}

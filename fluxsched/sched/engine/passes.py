@@ -27,16 +27,16 @@ from fluxsched.sched.decisions import (
     Wake,
     Withhold,
 )
-from fluxsched.sched.engine.group import NONE_GO, WHOLE_JOBS_GO, Group
+from fluxsched.sched.engine.group import PREEMPT_JOBS, PREEMPT_NONE, Group
 from fluxsched.sched.engine.hooked_pass import HookedPass
 from fluxsched.sched.engine.policy_queue import PolicyQueue
 from fluxsched.sched.engine.scheduling_pass import GrowingStep, SchedulingPass, enlarge, hand_out, plan_of_all
 from fluxsched.sched.fair.account_order import FairOrder
 from fluxsched.sched.fair.accounts import Account
-from fluxsched.sched.ledger import NOT_ELASTIC, SHRINK_PAUSE_S, ElasticPart, Holding, refuses_grow, refuses_shrink
+from fluxsched.sched.ledger import NOT_ELASTIC, SHRINK_PAUSE_S, ElasticPart, JobAllocation, refuses_grow, refuses_shrink
 from fluxsched.sched.loading import raise_at
-from fluxsched.sched.plan.counted import CountedPlan
-from fluxsched.sched.plan.placed import PoolPlan
+from fluxsched.sched.plan.counted_plan import CountedPlan
+from fluxsched.sched.plan.pool_plan import PoolPlan
 from fluxsched.sched.policy import PAUSE_EVERY
 from fluxsched.sched.pool.placement import Fits, Shape, Shapes, joined
 
@@ -70,7 +70,7 @@ class Passes:
         self._growing = {group.name: Growing(group, shapes) for group in groups}
 
     def run(self, now_s: float) -> Iterator[Effect]:
-        """The effects of each decision as it falls, and of the notices that are due at `now_s` (wall time)."""
+        """Yield the effects of each decision as it falls, and of the notices that are due at `now_s` (wall time)."""
         elastic = self._elastic
         for group, passes in self._in_turn(now_s) if self._joint else self._of_group:
             if group.wake_s <= now_s:
@@ -144,7 +144,7 @@ class Passes:
         only when extras do not suffice in any.
         """
         for group, _ in self._of_group:
-            group.turn = NONE_GO
+            group.preemption_level = PREEMPT_NONE
         yield from self._of_group
         for _ in range(ROUNDS_MAX - 1):
             if not self._to_pass_again():
@@ -163,7 +163,7 @@ class Passes:
     def _next_turn(self) -> None:
         """Raise the level of preemption, for the groups that have deferred a preemption."""
         for group, _ in self._of_group:
-            group.turn = min(group.turn + 1, WHOLE_JOBS_GO)
+            group.preemption_level = min(group.preemption_level + 1, PREEMPT_JOBS)
             if group.has_put_off:
                 group.has_put_off, group.changed = False, True
 
@@ -225,7 +225,7 @@ def _due_notices(group: Group, now_s: float) -> Iterator[Effect]:
         if queue is not None and job is not None and job.priority:
             kept = queue.planned.get(jobid)
             start_s = None if kept is None else kept.start_s
-            yield notices.tell(jobid, notices.reasons[jobid], start_s, now_s) or PAUSED
+            yield notices.notify(jobid, notices.reasons[jobid], start_s, now_s) or PAUSED
 
 
 # ---- growing
@@ -255,21 +255,21 @@ class Growing:
         group = self._group
         plans = _Plans(group, self.latest, now_s)
         step = GrowingStep(group, self._shapes, now_s, plans.of)
-        jobs = [holding for holding in group.ledger.elastic.growable.values() if step.may_grow(holding)]
+        jobs = [allocation for allocation in group.ledger.elastic.growable.values() if step.may_grow(allocation)]
         if not jobs:
             return
         turns = _ByStart(jobs) if group.ledger.book is None else _ByAccount(jobs, group, now_s)
         steps = 0
         try:
-            while (holding := turns.first()) is not None:
-                fit = step.of(holding)
-                if fit is None or enlarge(group, holding.jobid, fit, now_s) is None:
-                    turns.leave(holding)
+            while (allocation := turns.first()) is not None:
+                fit = step.of(allocation)
+                if fit is None or enlarge(group, allocation.jobid, fit, now_s) is None:
+                    turns.remove(allocation)
                     continue
                 if plans.made is not None:
-                    plans.made.grew(step.as_job(holding, fit), fit)
-                self.added[holding.jobid] = _together(self.added.get(holding.jobid), fit)
-                turns.took(holding, fit)
+                    plans.made.grew(step.as_job(allocation, fit), fit)
+                self.added[allocation.jobid] = _together(self.added.get(allocation.jobid), fit)
+                turns.took(allocation, fit)
                 steps += 1
                 if not steps % PAUSE_EVERY:
                     yield PAUSED
@@ -280,9 +280,9 @@ class Growing:
         group = self._group
         while self.added:
             jobid, fit = self.added.popitem()
-            holding = group.ledger.elastic.by_id.get(jobid)
-            if holding is not None:
-                yield hand_out(group, holding, fit, now_s)
+            allocation = group.ledger.elastic.by_id.get(jobid)
+            if allocation is not None:
+                yield hand_out(group, allocation, fit, now_s)
 
 
 class _Plans:
@@ -296,7 +296,9 @@ class _Plans:
         self._reserves: bool | None = None
 
     def of(self, shape: Shape) -> CountedPlan | PoolPlan | None:
-        """The plan of the last pass, or one with all reservations where it lacks some, or cannot count this shape."""
+        """Return the plan of the last pass, or one with all reservations where it lacks some, or cannot count this
+        shape.
+        """
         if self._reserves is None:
             queues = self._group.queues.values()
             self._reserves = any(kept.start_s < inf for queue in queues for kept in queue.planned.values())
@@ -324,16 +326,16 @@ class _Plans:
 class _ByStart:
     """Order of growth by start: the job that began first grows as far as it can, then the next."""
 
-    def __init__(self, jobs: list[Holding]) -> None:
+    def __init__(self, jobs: list[JobAllocation]) -> None:
         self._jobs = sorted(jobs, key=_began, reverse=True)
 
-    def first(self) -> Holding | None:
+    def first(self) -> JobAllocation | None:
         return self._jobs[-1] if self._jobs else None
 
-    def took(self, holding: Holding, fit: Fits) -> None:
-        """The next step is again that of the first."""
+    def took(self, allocation: JobAllocation, fit: Fits) -> None:
+        """Record that the next step is again that of the first."""
 
-    def leave(self, holding: Holding) -> None:
+    def remove(self, allocation: JobAllocation) -> None:
         """Remove the first job, which cannot grow any more in this pass."""
         self._jobs.pop()
 
@@ -344,56 +346,56 @@ class _ByStart:
 class _ByAccount:
     """Each step is one of the account with the least key, of its job that began first."""
 
-    def __init__(self, jobs: list[Holding], group: Group, now_s: float) -> None:
+    def __init__(self, jobs: list[JobAllocation], group: Group, now_s: float) -> None:
         book = group.ledger.book
         assert book is not None
         self._now_s = now_s
         self._book = book
         self._order = FairOrder(book.tree)
         self._of_account: dict[Account, _ByStart] = {}
-        by_account: dict[Account, list[Holding]] = {}
-        for holding in jobs:
-            if holding.account is not None:
-                by_account.setdefault(holding.account, []).append(holding)
+        by_account: dict[Account, list[JobAllocation]] = {}
+        for allocation in jobs:
+            if allocation.account is not None:
+                by_account.setdefault(allocation.account, []).append(allocation)
         for account, mine in by_account.items():
             self._of_account[account] = _ByStart(mine)
             self._offer(account)
 
-    def first(self) -> Holding | None:
+    def first(self) -> JobAllocation | None:
         account = self._order.first(self._now_s)
         return None if account is None else self._of_account[account].first()
 
-    def took(self, holding: Holding, fit: Fits) -> None:
-        """The ledger has booked it."""
-        if holding.account is not None:
-            self._offer(holding.account)
+    def took(self, allocation: JobAllocation, fit: Fits) -> None:
+        """Record that the ledger has booked it."""
+        if allocation.account is not None:
+            self._offer(allocation.account)
 
-    def leave(self, holding: Holding) -> None:
+    def remove(self, allocation: JobAllocation) -> None:
         """Remove a job that cannot grow any more in this pass."""
-        if holding.account is not None:
-            self._of_account[holding.account].leave(holding)
-            self._offer(holding.account)
+        if allocation.account is not None:
+            self._of_account[allocation.account].remove(allocation)
+            self._offer(allocation.account)
 
     def end(self) -> None:
         """End the pass."""
 
     def _offer(self, account: Account) -> None:
-        holding = self._of_account[account].first()
-        if holding is None or holding.elastic is None:
+        allocation = self._of_account[account].first()
+        if allocation is None or allocation.elastic is None:
             self._order.withdraw(account)
             return
-        self._order.offer(account, self._step_usage(holding))
+        self._order.offer(account, self._step_usage(allocation))
 
-    def _step_usage(self, holding: Holding) -> float:
+    def _step_usage(self, allocation: JobAllocation) -> float:
         """Return an estimate of the usage of the next step, by the mean usage of the job's present targets."""
-        assert holding.elastic is not None
-        part = min(holding.elastic.parts, key=_beyond_minimum)
-        held = len(holding.elastic.held)
-        return self._book.held_usage(holding) / held * part.step if held else 0.0
+        assert allocation.elastic is not None
+        part = min(allocation.elastic.parts, key=_beyond_minimum)
+        held = len(allocation.elastic.held)
+        return self._book.held_usage(allocation) / held * part.step if held else 0.0
 
 
-def _began(holding: Holding) -> tuple[float, int]:
-    return holding.started_s, holding.jobid
+def _began(allocation: JobAllocation) -> tuple[float, int]:
+    return allocation.started_s, allocation.jobid
 
 
 def _beyond_minimum(part: ElasticPart) -> int:
@@ -427,23 +429,23 @@ def why_refused(group: Group, waiting: Container[int], decision: object, now_s: 
 
 def _no_grow(group: Group, decision: Grow, now_s: float) -> str:
     jobid, fit = decision
-    holding = group.ledger.get(jobid)
-    if holding is None:
+    allocation = group.ledger.get(jobid)
+    if allocation is None:
         return NOT_RUNNING
-    if holding.elastic is None:
+    if allocation.elastic is None:
         return NOT_ELASTIC
-    if now_s < holding.elastic.paused_until_s:
+    if now_s < allocation.elastic.paused_until_s:
         return f"it was shrunk, or a grow of it failed, less than {SHRINK_PAUSE_S:g} s ago"
-    return refuses_grow(holding, fit, group.pool) or "not all of the fit is free"
+    return refuses_grow(allocation, fit, group.pool) or "not all of the fit is free"
 
 
 def _no_shrink(group: Group, waiting: Container[int], decision: Shrink) -> str:
     jobid, ranks, _, for_jobid = decision
-    holding = group.ledger.get(jobid)
+    allocation = group.ledger.get(jobid)
     if for_jobid and for_jobid not in waiting:
         return f"job {format_f58(for_jobid)}, for which it was to shrink, does not wait"
-    if holding is None:
+    if allocation is None:
         return NOT_RUNNING
     if foreign := ranks - group.pool.ranks:
         return f"ranks {foreign} are not in group {group.name}"
-    return refuses_shrink(holding, ranks)
+    return refuses_shrink(allocation, ranks)

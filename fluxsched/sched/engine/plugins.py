@@ -21,10 +21,10 @@ from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.sched.decisions import Annotated, Canceled, Denied, Effect, Granted, PluginFailed
 from fluxsched.sched.engine.group import Group, add_infeasible, join, judge_all, judge_in
 from fluxsched.sched.engine.group_hooks import GatedJob, GroupHooks, WaitingPermit, seen_of
+from fluxsched.sched.engine.held_jobs import HeldJobs, end_of
 from fluxsched.sched.engine.hooked_pass import hooked_shapes
 from fluxsched.sched.engine.passes import Passes
 from fluxsched.sched.engine.policy_queue import PolicyQueue
-from fluxsched.sched.engine.running import HeldJobs, end_of
 from fluxsched.sched.hooks.api import ARRIVAL, FREE, START, TARGETS, JobSeen, Plugin
 from fluxsched.sched.hooks.chain import (
     RETRY_S,
@@ -35,14 +35,14 @@ from fluxsched.sched.hooks.chain import (
     Sorts,
     bind,
     labels_of,
+    notify,
     permit,
-    tell,
     unreserve,
     wait_text,
 )
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.pool.placement import Fits, Shape, Shapes
-from fluxsched.sched.queue import Waiting
+from fluxsched.sched.sorted_jobs import PendingJob
 
 ROUNDS_MAX = 8
 """Passes in one call that follow each other since plugins have taken jobs back or let them in; then a second later."""
@@ -109,8 +109,9 @@ class Plugins:
         for _, hooks in self._hooks:
             hooks.now_s = now_s
 
-    def enter(self, group: Group, job: Waiting, name: str | None, now_s: float) -> list[Effect]:
-        """A feasible job arrives about which plugins are asked. Raises LimitExceeded if its queue is full."""
+    def enter(self, group: Group, job: PendingJob, name: str | None, now_s: float) -> list[Effect]:
+        """Record that a feasible job arrives about which plugins are asked. Raises LimitExceeded if its queue is full.
+        """
         hooks = _of(group)
         hooks.gates.happened(ARRIVAL)
         queue = group.queues.get(name or "") or group.queues[""]
@@ -121,11 +122,11 @@ class Plugins:
         told = group.notices.tell_now(job.jobid, gated.why)
         return [] if told is None else [told]
 
-    def _gated(self, group: Group, job: Waiting, queue: PolicyQueue, now_s: float) -> GatedJob | None:
+    def _gated(self, group: Group, job: PendingJob, queue: PolicyQueue, now_s: float) -> GatedJob | None:
         hooks = _of(group)
         return hooks.gates.ask(hooks.chains[job.shape.scope or ""], seen_of(job, now_s), job, queue)
 
-    def _join(self, group: Group, job: Waiting, queue: PolicyQueue, now_s: float) -> list[Effect]:
+    def _join(self, group: Group, job: PendingJob, queue: PolicyQueue, now_s: float) -> list[Effect]:
         """Add the job to its queue at its position. Raise LimitExceeded if the queue is full."""
         sort = self._sorts.of(seen_of(job, now_s))
         if isinstance(sort, PluginFault):
@@ -136,7 +137,7 @@ class Plugins:
             job = job._replace(sort=sort)
         return join(group, job, queue.name, now_s)
 
-    def _wait_at_gate(self, group: Group, job: Waiting, queue: PolicyQueue, why: str, at_s: float) -> None:
+    def _wait_at_gate(self, group: Group, job: PendingJob, queue: PolicyQueue, why: str, at_s: float) -> None:
         _of(group).gates.keep(GatedJob(job, queue, why, (), at_s))
         self._say(group.notices.tell_now(job.jobid, why))
 
@@ -144,8 +145,8 @@ class Plugins:
 
     def adopt(self, jobid: int, priority: int, userid: int, t_submit_s: float, jobspec: object, now_s: float) -> None:
         """Notify plugins of a job found running, so that their counts include it."""
-        holding = self._ledger.get(jobid)
-        if holding is None or not self.chains:
+        allocation = self._ledger.get(jobid)
+        if allocation is None or not self.chains:
             return
         shapes, shape, limit_s = Shapes(), None, 0.0
         try:
@@ -160,20 +161,22 @@ class Plugins:
             return
         chain = self.chains[shape.scope]
         seen = JobSeen(jobid, priority, userid, t_submit_s, limit_s, shape, now_s, True)
-        self._told(chain, seen, Fits(shape, holding.blocks, 0))
+        self._told(chain, seen, Fits(shape, allocation.blocks, 0))
 
     def adopt_amounts(self, jobid: int, priority: int, started_s: float, now_s: float) -> None:
-        """An allocation of a resource manager is held that plugins were not asked about: a fact, or a replacement."""
+        """Record that an allocation of a resource manager is held that plugins were not asked about: a fact, or a
+        replacement.
+        """
         chain = self.chains.get("")
         if chain is None:
             return
-        blocks = self._ledger.holdings[jobid].blocks
+        blocks = self._ledger.allocations[jobid].blocks
         amounts = blocks[0].amounts if blocks else ()
         shape = Shape(Request.of_amounts(amounts), (), "")
         self._told(chain, JobSeen(jobid, priority, 0, started_s, 0.0, shape, now_s, True), Fits(shape, blocks, 0))
 
     def _told(self, chain: Chain, seen: JobSeen, fit: Fits) -> None:
-        tell(chain.post_binds, seen, fit, self._faults)
+        notify(chain.post_binds, seen, fit, self._faults)
         if chain.frees:
             self._bound[seen.jobid] = chain, seen, fit
         for _, hooks in self._hooks:
@@ -181,12 +184,12 @@ class Plugins:
 
     def freed(self, jobid: int, now_s: float) -> None:
         """Notify plugins if the job has freed the last of its resources."""
-        if jobid in self._ledger.holdings:
+        if jobid in self._ledger.allocations:
             return
         bound = self._bound.pop(jobid, None)
         if bound is not None:
             chain, seen, fit = bound
-            tell(chain.frees, seen._replace(now_s=now_s), fit, self._faults)
+            notify(chain.frees, seen._replace(now_s=now_s), fit, self._faults)
         self.happened(FREE)
 
     def happened(self, event: str) -> None:
@@ -216,7 +219,7 @@ class Plugins:
         raise Refused(f"job {format_f58(jobid)} does not wait for a permit of a plugin", errno.ENOENT)
 
     def cancel(self, jobid: int, now_s: float | None = None) -> list[Effect]:
-        """The request of a job that waits for a permit is withdrawn; nothing if none such."""
+        """Withdraw the request of a job that waits for a permit; return no effects for any other job."""
         for group, hooks in self._hooks:
             each = hooks.permits.waiting.get(jobid)
             if each is not None:
@@ -225,7 +228,7 @@ class Plugins:
                 return [*self._taken(), Canceled(jobid)]
         return []
 
-    def lost(self, targets: Idset, now_s: float) -> list[Effect]:
+    def targets_lost(self, targets: Idset, now_s: float) -> list[Effect]:
         """Targets go, or go down: jobs that wait there for a permit wait in their queues again."""
         self.happened(TARGETS)
         for group, hooks in self._hooks:
@@ -274,7 +277,7 @@ class Plugins:
         except LimitExceeded as fault:
             self._wait_at_gate(group, each.job, each.queue, str(fault), now_s + RETRY_S)
             return
-        self._say(group.notices.tell(jobid, why, None, now_s))
+        self._say(group.notices.notify(jobid, why, None, now_s))
 
     def _ask_permits(self, group: Group, now_s: float) -> None:
         """Ask again for permits where another job was added or removed, then end waits that have timed out."""

@@ -14,12 +14,12 @@ from typing import Final
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.sched.decisions import Reservation
-from fluxsched.sched.plan.counted import CountedPlan
-from fluxsched.sched.plan.placed import PoolPlan
-from fluxsched.sched.plan.running import RunningJobs
+from fluxsched.sched.plan.counted_plan import CountedPlan
+from fluxsched.sched.plan.pool_plan import PoolPlan
+from fluxsched.sched.plan.running_jobs import RunningJobs
 from fluxsched.sched.policy import ANYTHING, ITS_START, NOTHING, PAUSE_EVERY, Policy, placement_of
-from fluxsched.sched.queue import PendingJobs, Skips, Waiting
-from fluxsched.sched.sorted_jobs import QueueKey, key_of
+from fluxsched.sched.queue import PendingJobs
+from fluxsched.sched.sorted_jobs import PendingJob, QueueKey, Skips, key_of
 
 UNCOUNTED: Final = -2
 """Initial value, which is no generation of a pool, nor that of an index that is not followed yet (-1)."""
@@ -48,7 +48,7 @@ class PolicyQueue:
         self.planned: dict[int, Reservation] = {}
         self.planned_before: dict[int, Reservation] = {}
         self.plan: CountedPlan | PoolPlan | None = None
-        self.arrivals: list[Waiting] | None = None
+        self.arrivals: list[PendingJob] | None = None
         self.changed_by_arrivals: str = getattr(policy, "ARRIVALS", ANYTHING)
         self.replans: bool = getattr(policy, "REPLANS", False)
         self.grows: bool = getattr(policy, "GROWS", False)
@@ -58,7 +58,7 @@ class PolicyQueue:
         self._uncountable = 0  # jobs whose need cannot be counted, as of generation `_counted`
         self._counted = UNCOUNTED
 
-    def add(self, job: Waiting, running: RunningJobs, now_s: float) -> bool:
+    def add(self, job: PendingJob, running: RunningJobs, now_s: float) -> bool:
         """Add a job to the queue; return False if no pass can decide anything new because of it.
 
         Raise LimitExceeded if the queue is full.
@@ -92,14 +92,14 @@ class PolicyQueue:
         self.arrivals = [] if self.changed_by_arrivals != ANYTHING else None
         self._rear = None  # worked out when it matters: most arrivals are the last in line
 
-    def _rearmost(self, first: Waiting) -> QueueKey:
-        """The last in order of the first waiting job and those with a reservation."""
+    def _rearmost(self, first: PendingJob) -> QueueKey:
+        """Return the last in order of the first waiting job and those with a reservation."""
         if self._rear is None:
             by_id = self.jobs.by_id
             self._rear = max([first.key, *[by_id[jobid].key for jobid in self.planned if jobid in by_id]])
         return self._rear
 
-    def removed(self, job: Waiting, running: RunningJobs) -> None:
+    def removed(self, job: PendingJob, running: RunningJobs) -> None:
         """Update counts after a job was removed from the queue."""
         self.planned.pop(job.jobid, None)
         if self._uncountable and self._counted == running.generation and not running.need(job.shape):
@@ -117,8 +117,8 @@ class PolicyQueue:
         return not self._uncountable
 
 
-def arrived(arrivals: list[Waiting], skips: Skips, order: str, now_s: float) -> Iterator[Waiting | None]:
-    """The arrivals in this order, without those that `skips` names; now and then None."""
+def arrived(arrivals: list[PendingJob], skips: Skips, order: str, now_s: float) -> Iterator[PendingJob | None]:
+    """Yield the arrivals in this order, without those that `skips` names; now and then None."""
     if len(arrivals) > 1:
         arrivals.sort(key=key_of(order, now_s))
     for at, job in enumerate(arrivals, 1):
@@ -165,7 +165,9 @@ class SetAside:
 
     __slots__ = ("had", "job", "lost", "queue", "since_s", "why")
 
-    def __init__(self, job: Waiting, queue: PolicyQueue, why: str, since_s: float, lost: bool, had: int | None) -> None:
+    def __init__(
+        self, job: PendingJob, queue: PolicyQueue, why: str, since_s: float, lost: bool, had: int | None
+    ) -> None:
         self.job = job
         self.queue = queue
         self.why = why

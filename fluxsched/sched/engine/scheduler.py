@@ -19,6 +19,7 @@ from fluxsched.core.job_text import Why
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.request import Request
 from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.text import there_are
 from fluxsched.core.topology import Topology
 from fluxsched.errors import InvalidValue, RemoteProtocolError
 from fluxsched.sched.admission import AdmissionControl
@@ -33,10 +34,7 @@ from fluxsched.sched.engine.group import (
     set_aside_in,
     withdraw,
 )
-from fluxsched.sched.engine.passes import Passes
-from fluxsched.sched.engine.plugins import Plugins
-from fluxsched.sched.engine.policy_queue import UNSATISFIABLE, WAIT, TimeText, asks_to_wait, utc_text
-from fluxsched.sched.engine.running import (
+from fluxsched.sched.engine.held_jobs import (
     HeldJobs,
     adopted_elastic,
     adopted_jobspec,
@@ -44,7 +42,10 @@ from fluxsched.sched.engine.running import (
     count_capacity,
     running_job,
 )
-from fluxsched.sched.engine.why import Forecasts, Lacking, PlannedStart, PlannedStarts, lacking_of, why_of
+from fluxsched.sched.engine.passes import Passes
+from fluxsched.sched.engine.plugins import Plugins
+from fluxsched.sched.engine.policy_queue import UNSATISFIABLE, WAIT, TimeText, asks_to_wait, utc_text
+from fluxsched.sched.engine.why import Forecasts, PlannedStart, PlannedStarts, WaitCause, wait_cause_of, why_of
 from fluxsched.sched.fair.accounts import Accounts, FairSettings, Measure
 from fluxsched.sched.fair.usage import AccountsReport, UsageBook
 from fluxsched.sched.hooks.api import TARGETS, Plugin
@@ -53,8 +54,7 @@ from fluxsched.sched.policy import Policy, Running
 from fluxsched.sched.pool.placement import Shapes, blocks_in
 from fluxsched.sched.pool.pool import Pool, busy
 from fluxsched.sched.preemption import PREEMPT_TIMEOUT_S, Preemptions, cores_held
-from fluxsched.sched.queue import Waiting
-from fluxsched.sched.sorted_jobs import AdmissionTerms
+from fluxsched.sched.sorted_jobs import AdmissionTerms, PendingJob
 
 DEFAULT_GROUP = "default"
 
@@ -106,7 +106,7 @@ class GroupParts:
             if self.is_joint:
                 group.notices.settle_s = SETTLE_S
 
-    def keep(self, book: UsageBook | None, admission: AdmissionControl | None) -> None:
+    def install(self, book: UsageBook | None, admission: AdmissionControl | None) -> None:
         """Book usage in accounts and start jobs by the rules of an admission from now on, where there are any."""
         self.ledger.book = book
         if admission is not None:
@@ -122,7 +122,7 @@ class GroupParts:
 
 
 def check_grow(at: Group, groups: Iterable[Group], resources: ResourceSet, online: Idset, offline: Idset) -> None:
-    """Raises RemoteProtocolError for targets that are neither online nor offline, or that another group has."""
+    """Raise RemoteProtocolError for targets that are neither online nor offline, or that another group has."""
     if online | offline != resources.ranks or online & offline:
         raise RemoteProtocolError(f"grow of group {at.name!r}: each of ranks {resources.ranks} is online or offline")
     for other in groups:
@@ -171,7 +171,7 @@ class Scheduler:
         self._ledger, self._preemptions, self._groups = parts.ledger, parts.preemptions, parts.groups
         self._shapes = Shapes(resizes=resizes)
         self._serving, self._unnamed = parts.serving, (self._groups[groups[0]],)
-        parts.keep(book, admission)
+        parts.install(book, admission)
         self._held = HeldJobs(self._groups, self._ledger, self._preemptions, self._waits, book)
         self._counts = dict.fromkeys(("passes", "granted", "denied", "canceled", "refused", "preempted"), 0)
         self._plugins = Plugins(plugins or {}, list(self._groups.values()), self._ledger, self._held, self._counts)
@@ -198,7 +198,7 @@ class Scheduler:
     def shrunk(self, group: str, targets: Idset, typed: bool, now_s: float = 0.0) -> list[Effect]:
         """Targets leave a group at `now_s`. Typed: jobs there end; idle ones are released now, others once free."""
         at = self.group(group)
-        effects = self._plugins.lost(targets & at.pool.ranks, now_s)
+        effects = self._plugins.targets_lost(targets & at.pool.ranks, now_s)
         at.shrink(targets, now_s)
         self._ledger.count_out(targets)
         self._count_capacity(now_s)
@@ -220,7 +220,7 @@ class Scheduler:
 
     def went_offline(self, targets: Idset, now_s: float = 0.0) -> list[Effect]:
         """Mark targets as unusable; jobs there go on, except those that wait for a permit of plugins."""
-        effects = self._plugins.lost(targets, now_s)
+        effects = self._plugins.targets_lost(targets, now_s)
         for group in self._groups.values():
             group.set_availability(targets, up=False)
         self._count_capacity(now_s)
@@ -235,7 +235,9 @@ class Scheduler:
         now_s: float = 0.0,
         topology: Topology | None = None,
     ) -> list[Effect]:
-        """The end of the resources (wall time, 0.0 for none), properties or switches changed: the queue is judged."""
+        """Return the end of the resources (wall time, 0.0 for none), properties or switches changed: the queue is
+        judged.
+        """
         at = self.group(group)
         if not at.update(expiration_s, property_add or {}, property_remove or {}, topology, now_s):
             return []
@@ -243,7 +245,9 @@ class Scheduler:
         return self._judge(at, now_s)
 
     def resized(self, rank: int, amounts: Amounts, now_s: float = 0.0, occupied: Amounts = ()) -> list[Effect]:
-        """A target of amounts has others from now on, which may be less than is held there; some are `occupied`."""
+        """Record that a target of amounts has others from now on, which may be less than is held there; some are
+        `occupied`.
+        """
         for group in [group for group in self._groups.values() if rank in group.pool]:
             group.resize(rank, amounts, occupied, now_s)
         return []
@@ -281,7 +285,7 @@ class Scheduler:
         now_s: float = 0.0,
     ) -> list[Effect]:  # fmt: skip
         """Enter a request for resources; a new job is denied at once if it can never have them (see `set_aside`)."""
-        if jobid in self._ledger.holdings or self._waits(jobid):
+        if jobid in self._ledger.allocations or self._waits(jobid):
             raise RemoteProtocolError(f"alloc of job {jobid}: it is already waiting or running")
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
@@ -297,7 +301,7 @@ class Scheduler:
             title = intern(parsed.job_name or "")  # one name of many jobs is kept once
             own = name or ""
             values = jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s, None, (), own, title
-            job = _waiting(Waiting, values)
+            job = _waiting(PendingJob, values)
             if groups[-1] is not group:
                 return arrive(groups, job, name, asks_to_wait(parsed), self._plugins.enter, now_s)
             if why is None:
@@ -315,11 +319,11 @@ class Scheduler:
         self, jobid: int, priority: int, t_s: float, request: Request, terms: AdmissionTerms, now_s: float = 0.0
     ) -> list[Effect]:
         """Enter a request for amounts on one node, made at `t_s` (wall time, seconds). It is never denied."""
-        if jobid in self._ledger.holdings or self._waits(jobid):
+        if jobid in self._ledger.allocations or self._waits(jobid):
             raise RemoteProtocolError(f"request {jobid}: it is already waiting or running")
         shape = self._plugins.shape_of_request(self._shapes, request, now_s)
         values = jobid, priority, 0, t_s, shape, 0.0, None, 0.0, terms, (), "", ""
-        job = _waiting(Waiting, values)
+        job = _waiting(PendingJob, values)
         group = self._unnamed[0]
         return group.add(job, None, now_s) if shape.scope is None else self._plugins.enter(group, job, None, now_s)
 
@@ -342,7 +346,7 @@ class Scheduler:
         effects = self._held.replace(old, new, amounts, now_s)
         if self._is_hooked:
             self._plugins.freed(old, now_s)
-            self._plugins.adopt_amounts(new, self._ledger.holdings[new].priority, now_s, now_s)
+            self._plugins.adopt_amounts(new, self._ledger.allocations[new].priority, now_s, now_s)
         return effects
 
     def cancel(self, jobid: int) -> list[Effect]:
@@ -356,7 +360,7 @@ class Scheduler:
         return [Canceled(jobid)]
 
     def prioritize(self, jobs: Iterable[tuple[int, int]]) -> list[Effect]:
-        """New priorities; jobs that no longer wait are ignored."""
+        """Return new priorities; jobs that no longer wait are ignored."""
         for jobid, priority in jobs:
             for group in self._groups.values():
                 group.prioritize(jobid, priority)
@@ -380,14 +384,14 @@ class Scheduler:
 
     def _tell_end(self, jobid: int, now_s: float, *, is_over: bool = True) -> None:
         """Call `ended` of policies that have it, before the job gives back the last that it holds."""
-        holding = self._ledger.get(jobid) if is_over and self._on_end else None
-        if holding is not None:
-            job = running_job(holding)
+        allocation = self._ledger.get(jobid) if is_over and self._on_end else None
+        if allocation is not None:
+            job = running_job(allocation)
             for call in self._on_end:
                 call(job, now_s)
 
     def accounts_report(self, now_s: float, start: int = 0) -> AccountsReport | None:
-        """The accounts, from `start` on; None unless a policy asks for accounts."""
+        """Return the accounts, from `start` on; None unless a policy asks for accounts."""
         return None if self.accounts is None else self.accounts.report(self._preemptions.of_account, now_s, start)
 
     def preempt_failed(self, jobid: int) -> None:
@@ -409,7 +413,9 @@ class Scheduler:
         self._held.resized.shrink_failed(jobid, ranks, now_s, is_settled)
 
     def expiration(self, jobid: int, expiration_s: float) -> list[Effect]:
-        """A running job is to end at another time (wall time, seconds; 0.0 for none). Raises Refused if it cannot."""
+        """Record that a running job is to end at another time (wall time, seconds; 0.0 for none). Raises Refused if it
+        cannot.
+        """
         self._held.set_expiration(jobid, expiration_s)
         return []
 
@@ -431,23 +437,23 @@ class Scheduler:
         """Answers in a plugin's place for a job that waits for its permit. Raises Refused for any other."""
         return self._plugins.answer(jobid, plugin, allow, reason, now_s)
 
-    def why_waiting(self, jobid: int) -> Lacking | None:
+    def why_waiting(self, jobid: int) -> WaitCause | None:
         """Return what a pending job lacks; None if it lacks nothing but its turn, or is not pending."""
-        return lacking_of(self._groups.values(), jobid)
+        return wait_cause_of(self._groups.values(), jobid)
 
     def stats(self) -> dict[str, Any]:
         """Return statistics for people."""
         return stats(self.policy.name, self._groups.values(), self._ledger, self._counts)
 
     def planned(self) -> Iterator[Reservation]:
-        """The reservations that stand; within a pass those that it has made so far, in that order."""
+        """Yield the reservations that stand; within a pass those that it has made so far, in that order."""
         return planned(self._groups.values())
 
     def overtaken(self, jobid: int) -> int | None:
         """Return the first pending job with a reservation that is in the queue of a running job; None if there is none.
         """
-        holding = self._ledger.get(jobid)
-        return None if holding is None else first_planned(self._groups.values(), holding.queue)
+        allocation = self._ledger.get(jobid)
+        return None if allocation is None else first_planned(self._groups.values(), allocation.queue)
 
     def plan(self, group: str, now_s: float) -> list[PlannedStart]:
         """Return when and where jobs of a group will start, in order of time. Raise like `group`."""
@@ -470,7 +476,7 @@ class Scheduler:
     # ---- the pass
 
     def schedule(self, now_s: float) -> Iterator[Effect]:
-        """Runs the passes and the notices that are due at `now_s` (wall time), effect by effect.
+        """Run the passes and the notices that are due at `now_s` (wall time), effect by effect.
 
         May be taken in slices, or dropped between two effects: the rest is decided and sent next time.
         """
@@ -497,7 +503,7 @@ class Scheduler:
         """
         group = self._groups.get(name)
         if group is None:
-            raise RemoteProtocolError(f"group {name!r} was not acquired: there are {', '.join(self._groups)}")
+            raise RemoteProtocolError(f"group {name!r} was not acquired: {there_are(list(self._groups))}")
         return group
 
     def _waits(self, jobid: int) -> bool:
@@ -507,7 +513,7 @@ class Scheduler:
         return False
 
     def _groups_of(self, queue: str | None) -> tuple[Group, ...]:
-        """The groups that serve the queue; the job manager sends only jobs of queues that we serve."""
+        """Return the groups that serve the queue; the job manager sends only jobs of queues that we serve."""
         return self._serving.get(queue, self._unnamed) if queue else self._unnamed
 
     def _judge(self, group: Group, now_s: float, first: bool = False) -> list[Effect]:
@@ -548,7 +554,7 @@ def stats(policy: str, groups: Iterable[Group], ledger: Ledger, counts: Mapping[
 
 
 def planned(groups: Iterable[Group]) -> Iterator[Reservation]:
-    """The reservations that stand, queue by queue."""
+    """Yield the reservations that stand, queue by queue."""
     for group in groups:
         for queue in group.queues.values():
             yield from queue.planned.values()

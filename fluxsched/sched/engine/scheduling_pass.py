@@ -49,25 +49,25 @@ from fluxsched.sched.engine.group import (
     JointPlan,
     leave_others,
     leaves_all,
+    notify_owner,
     reserve,
     standing,
-    tell,
 )
 from fluxsched.sched.engine.group_hooks import HeldBack
+from fluxsched.sched.engine.held_jobs import end_of, running_job
 from fluxsched.sched.engine.policy_queue import PolicyQueue, arrived
-from fluxsched.sched.engine.running import end_of, running_job
-from fluxsched.sched.ledger import SHRINK_PAUSE_S, ElasticPart, Holding, targets_of
-from fluxsched.sched.plan.counted import CountedPlan, Plan
-from fluxsched.sched.plan.placed import PoolPlan
+from fluxsched.sched.ledger import SHRINK_PAUSE_S, ElasticPart, JobAllocation, targets_of
+from fluxsched.sched.plan.counted_plan import CountedPlan, Plan
+from fluxsched.sched.plan.pool_plan import PoolPlan
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
 from fluxsched.sched.policies.backfill import give_way, seat_awaiting
 from fluxsched.sched.policy import PAUSE_EVERY, Running, Stages
-from fluxsched.sched.pool.choice import Narrowed, restricted
-from fluxsched.sched.pool.place import find_fit, find_on, place_now
+from fluxsched.sched.pool.allowed_targets import Narrowed, restricted
+from fluxsched.sched.pool.find_fit import find_fit, find_on, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Outcome, Shape, Shapes, ranks_in
-from fluxsched.sched.preemption import IfGone, Preemptions
-from fluxsched.sched.queue import AccountLines, Skips, Waiting
-from fluxsched.sched.sorted_jobs import FIFO
+from fluxsched.sched.preemption import Preemptions, WhatIfPreempted
+from fluxsched.sched.queue import AccountLines
+from fluxsched.sched.sorted_jobs import FIFO, PendingJob, Skips
 
 
 class SchedulingPass:
@@ -93,12 +93,12 @@ class SchedulingPass:
         self._plan: CountedPlan | PoolPlan | None = None
         self._counted: CountedPlan | None = None  # used again and again
         self._events = group.events
-        self._arrivals: list[Waiting] | None = None
+        self._arrivals: list[PendingJob] | None = None
         self._overtakes = False  # some jobs were not offered, since they still wait
         self.held_back: HeldBack | None = None  # what plugins say, if there are any
 
     def begin(self, now_s: float) -> Iterator[object]:
-        """The decisions of the policy, each made when it is asked for."""
+        """Yield the decisions of the policy, each made when it is asked for."""
         group, queue = self._group, self._queue
         self.now_s, self._step = now_s, None
         if group.reserved.by_job:
@@ -156,18 +156,18 @@ class SchedulingPass:
     # ---- what the policy sees
 
     @property
-    def queue(self) -> Iterator[Waiting]:
+    def queue(self) -> Iterator[PendingJob]:
         shut = self._group.pool.shut
         return iter(self._jobs) if not shut else (job for job in self._jobs if job.shape.number not in shut)
 
     @property
-    def first(self) -> Waiting | None:
+    def first(self) -> PendingJob | None:
         return self._jobs.first if self.held_back is None else self._jobs.first_but(self._group.pool.shut)
 
-    def first_beside(self, queues: Collection[str]) -> Waiting | None:
+    def first_beside(self, queues: Collection[str]) -> PendingJob | None:
         return self._jobs.first_beside(queues, self._group.pool.shut if self.held_back is not None else _NO_SHAPE)
 
-    def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
+    def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[PendingJob | None]:
         self._queue.order = order
         if self.held_back is not None:
             self.held_back.skips = skips
@@ -177,14 +177,14 @@ class SchedulingPass:
         jobs = self._jobs.walk(skips, order, self.now_s)
         return self._unsettled(jobs) if self._queue.replans and self.planned else jobs
 
-    def job(self, jobid: int) -> Waiting | None:
+    def job(self, jobid: int) -> PendingJob | None:
         return self._jobs.by_id.get(jobid)
 
     @property
     def preemptions(self) -> Preemptions:
         return self._group.preemptions
 
-    def if_gone(self) -> IfGone:
+    def if_gone(self) -> WhatIfPreempted:
         return self._group.preemptions.if_gone(self._group.pool)
 
     def late(self, order: str = FIFO) -> None:
@@ -202,18 +202,18 @@ class SchedulingPass:
     def reserved_nodes(self) -> ReservedNodes:
         return self._group.reserved
 
-    def is_held_back(self, job: Waiting) -> bool:
+    def is_held_back(self, job: PendingJob) -> bool:
         return self.held_back is not None and job.jobid in self.held_back.of_job
 
-    def is_put_off(self, job: Waiting, whole: bool = False) -> bool:
+    def is_put_off(self, job: PendingJob, whole: bool = False) -> bool:
         return self._group.is_put_off(job.jobid, whole)
 
-    def find_on(self, job: Waiting, rank: int) -> Fits | None:
+    def find_on(self, job: PendingJob, rank: int) -> Fits | None:
         return find_on(self._group.pool, job.shape, rank)
 
     def step(self, jobid: int) -> Fits | None:
-        holding = self._group.ledger.elastic.growable.get(jobid)
-        return None if holding is None or not self._steps.may_grow(holding) else self._steps.of(holding)
+        allocation = self._group.ledger.elastic.growable.get(jobid)
+        return None if allocation is None or not self._steps.may_grow(allocation) else self._steps.of(allocation)
 
     @property
     def plan(self) -> Plan:
@@ -226,7 +226,7 @@ class SchedulingPass:
         """The plan of the last pass, if that made one."""
         return self._plan
 
-    def place(self, job: Waiting, placement: str = WORST_FIT) -> Outcome:
+    def place(self, job: PendingJob, placement: str = WORST_FIT) -> Outcome:
         if self.held_back is not None and self.held_back.bars(job, placement):
             return Insufficient(self._reason(job))
         outcome = place_now(self._group.pool, job.shape, placement)
@@ -234,23 +234,23 @@ class SchedulingPass:
             return outcome
         return self._plan.place(job, placement) or Insufficient(in_the_way(self._group, job, self.now_s))
 
-    def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
+    def find(self, job: PendingJob, placement: str = WORST_FIT) -> Fits | None:
         if self.held_back is not None and self.held_back.bars(job, placement):
             return None
         if self._plan is None:
             return find_fit(self._group.pool, job.shape, placement)
         return self._plan.place(job, placement)
 
-    def reason(self, job: Waiting) -> Callable[[], str]:
+    def reason(self, job: PendingJob) -> Callable[[], str]:
         return partial(self._reason, job)
 
     @property
     def running(self) -> Iterator[Running]:
-        return map(running_job, self._group.holdings())
+        return map(running_job, self._group.allocations())
 
     @property
     def by_end(self) -> Iterator[Running]:
-        return (running_job(holding) for _, holding, _ in self._group.running.by_end())
+        return (running_job(allocation) for _, allocation, _ in self._group.running.by_end())
 
     # ---- within
 
@@ -261,7 +261,7 @@ class SchedulingPass:
         return self._step
 
     def _plan_for(self, shape: Shape) -> CountedPlan | PoolPlan | None:
-        """The plan of this pass; another one with the same reservations where it cannot count a shape."""
+        """Return the plan of this pass; another one with the same reservations where it cannot count a shape."""
         if isinstance(self._plan, CountedPlan) and not self._group.running.need(shape):
             return plan_of_all(self._group, self.now_s)
         return self._plan
@@ -273,7 +273,7 @@ class SchedulingPass:
             return True
         return plan.renew(now_s) and (isinstance(plan, PoolPlan) or self._queue.countable(self._group.running))
 
-    def _unsettled(self, jobs: Iterator[Waiting | None]) -> Iterator[Waiting | None]:
+    def _unsettled(self, jobs: Iterator[PendingJob | None]) -> Iterator[PendingJob | None]:
         """Yield the jobs whose reservation differs from that of the last pass; all others keep theirs."""
         plan = self._plan = self._make_plan() if self._plan is None else self._plan
         settle, old, planned, settled = plan.settle, self.planned, self._queue.planned, 0
@@ -288,14 +288,14 @@ class SchedulingPass:
             if not settled % PAUSE_EVERY:
                 yield None
 
-    def _reason(self, job: Waiting) -> str:
+    def _reason(self, job: PendingJob) -> str:
         if self.held_back is not None and self.held_back.has(job):
             return self.held_back.why(job)
         outcome = place_now(self._group.pool, job.shape, BEST_FIT)
         return in_the_way(self._group, job, self.now_s) if isinstance(outcome, Fits) else outcome.why
 
     def _make_plan(self) -> CountedPlan | PoolPlan:
-        """A plan with the reservations of other queues; those that no longer hold are for them to make again."""
+        """Return a plan with the reservations of other queues; those that no longer hold are for them to make again."""
         group = self._group
         running, queues, last_s = group.running, group.queues.values(), group.expiration_s or inf
         plan: CountedPlan | PoolPlan
@@ -316,7 +316,7 @@ class SchedulingPass:
     # ---- what becomes of decisions
 
     def apply(self, decision: object) -> Effect | None:
-        """Makes one decision real; None when it was refused or has no effect outside."""
+        """Make one decision real; None when it was refused or has no effect outside."""
         match decision:
             case Start():
                 return self._start(decision)
@@ -327,13 +327,13 @@ class SchedulingPass:
                 if self._joint and jobid in self._joint:
                     return reserve(self._group, self._queue, reservation, reason, self.planned, self.now_s)
                 self._queue.planned[jobid] = reservation
-                return self._group.notices.tell(jobid, reason, reservation.start_s, self.now_s)
+                return self._group.notices.notify(jobid, reason, reservation.start_s, self.now_s)
             case Pending(jobid, reason):
                 if jobid not in self._jobs.by_id:
                     return None
                 if self._joint and jobid in self._joint:
-                    return tell(self._group, jobid, reason, None, self.now_s)
-                return self._group.notices.tell(jobid, reason, None, self.now_s)
+                    return notify_owner(self._group, jobid, reason, None, self.now_s)
+                return self._group.notices.notify(jobid, reason, None, self.now_s)
             case Deny(jobid, note):
                 if not self._group.remove(jobid, self._queue):
                     return None
@@ -353,7 +353,7 @@ class SchedulingPass:
             case Grow(jobid, fit):
                 grown = grow(self._group, decision, self.now_s)
                 if grown is not None and self._plan is not None:
-                    self._plan.grew(self._steps.as_job(self._group.ledger.holdings[jobid], fit), fit)
+                    self._plan.grew(self._steps.as_job(self._group.ledger.allocations[jobid], fit), fit)
                 return grown
             case Withhold():
                 reserved = self._group.reserved
@@ -384,21 +384,21 @@ class SchedulingPass:
         if job.shape.request.elastic and len(self._jobs) == 1:
             start = with_extras(group, job, start, self._queue.placement)
         end_s = end_of(job.duration_s, group.expiration_s, now_s)
-        holding = group.ledger.commit(start, self._jobs, group.pool, end_s, now_s)
-        if holding is None:
+        allocation = group.ledger.commit(start, self._jobs, group.pool, end_s, now_s)
+        if allocation is None:
             return None
-        return self.granted(job, start.fit, holding, self.began(job, start, holding))
+        return self.granted(job, start.fit, allocation, self.began(job, start, allocation))
 
-    def began(self, job: Waiting, start: Start, holding: Holding) -> str:
+    def began(self, job: PendingJob, start: Start, allocation: JobAllocation) -> str:
         """Plans and all else that follows the ledger learn of it; how the job was chosen (`sched.selection_type`)."""
         group, queue, jobid = self._group, self._queue, job.jobid
         reserved = jobid in self.planned or jobid in queue.planned
         queue.removed(job, group.running)
         if jobid in group.reserved.by_job:
-            group.reserved.left(jobid)
-        group.running.placed(holding)
-        if holding.preemptible_after_s is not None or holding.elastic is not None:
-            note_begun(group, holding, queue.placement)
+            group.reserved.release(jobid)
+        group.running.placed(allocation)
+        if allocation.preemptible_after_s is not None or allocation.elastic is not None:
+            note_begun(group, allocation, queue.placement)
         if self._joint and jobid in self._joint:
             leave_others(group, self._joint[jobid], jobid)
         if self._plan is not None:
@@ -406,9 +406,14 @@ class SchedulingPass:
         return RESERVED if reserved else BACKFILLED if self._overtakes else start.selection
 
     def granted(
-        self, job: Waiting, fit: Fits, holding: Holding, selection: str, notes: Mapping[str, Any] | None = None
+        self,
+        job: PendingJob,
+        fit: Fits,
+        allocation: JobAllocation,
+        selection: str,
+        notes: Mapping[str, Any] | None = None,
     ) -> Granted:
-        """The answer; `notes` are annotations besides ours."""
+        """Return the answer; `notes` are annotations besides ours."""
         self._counts["granted"] += 1
         jobid, group = job.jobid, self._group
         notices = group.notices
@@ -416,7 +421,7 @@ class SchedulingPass:
         if self._joint:
             told |= self._joint.pop(jobid, None) is not None  # perhaps by another group
         withdrawn = notices.forget(jobid) if told else None
-        return Granted(jobid, fit, self.now_s, holding.expiration_s, group.pool, selection, withdrawn, notes)
+        return Granted(jobid, fit, self.now_s, allocation.expiration_s, group.pool, selection, withdrawn, notes)
 
 
 _NO_SHAPE: Final = frozenset[int]()
@@ -442,29 +447,29 @@ class GrowingStep:
         self._unfit: set[int] = set()  # numbers of shapes
         self._known: dict[tuple[Request, int, Shape], Shape] = {}
 
-    def may_grow(self, holding: Holding) -> bool:
+    def may_grow(self, allocation: JobAllocation) -> bool:
         """Return whether a job of this group may grow now.
 
         While it pauses after a shrink, a pass is requested for the end of the pause.
         """
-        elastic, group = holding.elastic, self._group
-        if elastic is None or holding.is_ending or elastic.leaving or 0.0 < holding.expiration_s <= self._now_s:
+        elastic, group = allocation.elastic, self._group
+        if elastic is None or allocation.is_ending or elastic.leaving or 0.0 < allocation.expiration_s <= self._now_s:
             return False
-        if holding.blocks[0].word & ~group.pool.members_at(holding.blocks[0].at):
+        if allocation.blocks[0].word & ~group.pool.members_at(allocation.blocks[0].at):
             return False
         if self._now_s < elastic.paused_until_s:
             group.wake_s = min(group.wake_s, elastic.paused_until_s)
             return False
         return True
 
-    def of(self, holding: Holding) -> Fits | None:
-        """The next step of a job that may grow, of the part that is least beyond its minimum."""
-        elastic = holding.elastic
+    def of(self, allocation: JobAllocation) -> Fits | None:
+        """Return the next step of a job that may grow, of the part that is least beyond its minimum."""
+        elastic = allocation.elastic
         assert elastic is not None
         parts = sorted(enumerate(elastic.parts), key=_beyond_minimum)
         for at, part in parts:
             step = part.step
-            fit = self._find(holding, part, step) if step else None
+            fit = self._find(allocation, part, step) if step else None
             if fit is not None:
                 by_part = [EMPTY] * len(elastic.parts)
                 by_part[at] = ranks_in(fit.blocks)
@@ -472,19 +477,19 @@ class GrowingStep:
                 return Fits(elastic.shape, fit.blocks, fit.nslots, several)
         return None
 
-    def as_job(self, holding: Holding, fit: Fits) -> Waiting:
+    def as_job(self, allocation: JobAllocation, fit: Fits) -> PendingJob:
         """Return the grow as a job of its own, with the remaining time of the running job, for plans."""
-        assert holding.elastic is not None
-        for part, ranks in zip(holding.elastic.parts, targets_of(fit), strict=True):
+        assert allocation.elastic is not None
+        for part, ranks in zip(allocation.elastic.parts, targets_of(fit), strict=True):
             if ranks:
-                return self._job_of(holding, self._shape(holding, part, len(ranks)))
-        return self._job_of(holding, holding.elastic.shape)
+                return self._job_of(allocation, self._shape(allocation, part, len(ranks)))
+        return self._job_of(allocation, allocation.elastic.shape)
 
     # ---- within
 
-    def _find(self, holding: Holding, part: ElasticPart, step: int) -> Fits | None:
-        assert holding.elastic is not None
-        group, shape, placement = self._group, self._shape(holding, part, step), holding.elastic.placement
+    def _find(self, allocation: JobAllocation, part: ElasticPart, step: int) -> Fits | None:
+        assert allocation.elastic is not None
+        group, shape, placement = self._group, self._shape(allocation, part, step), allocation.elastic.placement
         if shape.number in self._unfit:
             return None
         if shape.scope is not None:
@@ -493,9 +498,9 @@ class GrowingStep:
         if fit is None:
             self._unfit.add(shape.number)
             return None
-        job = self._job_of(holding, shape)
+        job = self._job_of(allocation, shape)
         plan = self._plan_for(shape)  # before targets are left out: others ask alike
-        for among in self._nearest_first(holding, part):
+        for among in self._nearest_first(allocation, part):
             if among is None:
                 return fit if plan is None else plan.place(job, placement)
             found = self._place_among(job, among, plan, placement)
@@ -504,7 +509,7 @@ class GrowingStep:
         return None
 
     def _place_among(
-        self, job: Waiting, among: Idset, plan: CountedPlan | PoolPlan | None, placement: str
+        self, job: PendingJob, among: Idset, plan: CountedPlan | PoolPlan | None, placement: str
     ) -> Fits | None:
         pool, shape = self._group.pool, job.shape
         before = pool.narrowed.get(shape.number)
@@ -519,13 +524,13 @@ class GrowingStep:
         finally:
             pool.narrow(shape, before)
 
-    def _nearest_first(self, holding: Holding, part: ElasticPart) -> Iterator[Idset | None]:
+    def _nearest_first(self, allocation: JobAllocation, part: ElasticPart) -> Iterator[Idset | None]:
         """Yield the candidate targets: those nearest to the targets of the part, then farther ones; None for all.
 
         Targets that are held whole have no room for further targets of the same job.
         """
         pool, bound = self._group.pool, part.request.max_hops
-        held = ranks_in(holding.blocks)
+        held = ranks_in(allocation.blocks)
         for hops, there in pool.rooms.network.common(part.ranks):
             if bound is not None and hops > bound:
                 return
@@ -534,10 +539,10 @@ class GrowingStep:
         if bound is None:
             yield None if part.request.exclusive else pool.ranks - held
 
-    def _shape(self, holding: Holding, part: ElasticPart, step: int) -> Shape:
+    def _shape(self, allocation: JobAllocation, part: ElasticPart, step: int) -> Shape:
         """Return the shape of `step` more targets of a part."""
-        assert holding.elastic is not None
-        like = holding.elastic.shape
+        assert allocation.elastic is not None
+        like = allocation.elastic.shape
         key = part.request, step, like
         shape = self._known.get(key)
         if shape is None:
@@ -546,9 +551,9 @@ class GrowingStep:
             shape = self._known[key] = self._shapes.of(request, like.labels, like.scope)
         return shape
 
-    def _job_of(self, holding: Holding, shape: Shape) -> Waiting:
-        left_s = holding.expiration_s - self._now_s if holding.expiration_s else 0.0
-        return Waiting(holding.jobid, 1, 0, 0.0, shape, left_s)
+    def _job_of(self, allocation: JobAllocation, shape: Shape) -> PendingJob:
+        left_s = allocation.expiration_s - self._now_s if allocation.expiration_s else 0.0
+        return PendingJob(allocation.jobid, 1, 0, 0.0, shape, left_s)
 
 
 def _beyond_minimum(numbered: tuple[int, ElasticPart]) -> int:
@@ -557,23 +562,23 @@ def _beyond_minimum(numbered: tuple[int, ElasticPart]) -> int:
 
 # ---- decided
 
-def note_begun(group: Group, holding: Holding, placement: str) -> None:
+def note_begun(group: Group, allocation: JobAllocation, placement: str) -> None:
     """Record the start of a job that may be preempted or is elastic; an elastic one grows by its `placement`."""
-    if holding.elastic is not None:
-        holding.elastic.placement = placement
-    group.preemptions.began(holding)
+    if allocation.elastic is not None:
+        allocation.elastic.placement = placement
+    group.preemptions.began(allocation)
 
 
 def preempt(group: Group, decision: Preempt, now_s: float) -> Raise | None:
-    """Ends a job that holds something in the group; None if that is refused."""
+    """End a job that holds something in the group; None if that is refused."""
     jobid, beneficiary, reason = decision
     if group.preemptions.refuses(jobid, now_s):
         return None
-    holding = group.ledger.holdings[jobid]
-    if not any(block.word & group.pool.members_at(block.at) for block in holding.blocks):
+    allocation = group.ledger.allocations[jobid]
+    if not any(block.word & group.pool.members_at(block.at) for block in allocation.blocks):
         return None
-    group.preemptions.preempt(holding, beneficiary, now_s)
-    group.running.began(holding)
+    group.preemptions.preempt(allocation, beneficiary, now_s)
+    group.running.began(allocation)
     group.invalidate_pass()  # what is planned may begin sooner
     note = f"preempted so that job {format_f58(beneficiary)} can start: {reason}"
     return Raise(jobid, note[:REASON_CHARS_MAX], PREEMPT, beneficiary)
@@ -587,45 +592,45 @@ def shrink(group: Group, decision: Shrink, now_s: float) -> Shrunk | None:
     if not ranks <= group.pool.ranks:
         return None
     by_s = now_s + group.preemptions.timeout_s
-    holding = group.ledger.shrink(jobid, ranks, by_s, now_s)
-    if holding is None or holding.elastic is None:
+    allocation = group.ledger.shrink(jobid, ranks, by_s, now_s)
+    if allocation is None or allocation.elastic is None:
         return None
-    holding.elastic.paused_until_s = now_s + SHRINK_PAUSE_S
-    group.preemptions.shrink(holding, ranks, beneficiary)
-    group.running.began(holding)
+    allocation.elastic.paused_until_s = now_s + SHRINK_PAUSE_S
+    group.preemptions.shrink(allocation, ranks, beneficiary)
+    group.running.began(allocation)
     group.invalidate_pass()  # what is planned may begin sooner
     note = f"left to job {format_f58(beneficiary)}: {reason}" if beneficiary else reason
     return Shrunk(jobid, ranks, note[:REASON_CHARS_MAX], beneficiary)
 
 
 def grow(group: Group, decision: Grow, now_s: float) -> Grown | None:
-    """Gives a job targets of the group; None if that is refused."""
+    """Give a job targets of the group; None if that is refused."""
     jobid, fit = decision
     if not isinstance(fit, Fits):
         raise TypeError(f"it grew job {jobid} by {type(fit).__name__}: only a Fits can be added")
-    holding = enlarge(group, jobid, fit, now_s)
-    return None if holding is None else hand_out(group, holding, fit, now_s)
+    allocation = enlarge(group, jobid, fit, now_s)
+    return None if allocation is None else hand_out(group, allocation, fit, now_s)
 
 
-def enlarge(group: Group, jobid: int, fit: Fits, now_s: float) -> Holding | None:
+def enlarge(group: Group, jobid: int, fit: Fits, now_s: float) -> JobAllocation | None:
     """Add a fit to the resources of a job, to be handed out later; return None if that is refused."""
-    holding = group.ledger.elastic.by_id.get(jobid)
-    if holding is None or holding.elastic is None or now_s < holding.elastic.paused_until_s:
+    allocation = group.ledger.elastic.by_id.get(jobid)
+    if allocation is None or allocation.elastic is None or now_s < allocation.elastic.paused_until_s:
         return None
     if group.ledger.grow(jobid, fit, group.pool, now_s) is None:
         return None
-    group.preemptions.resized(holding)
-    group.running.began(holding)
-    return holding
+    group.preemptions.resized(allocation)
+    group.running.began(allocation)
+    return allocation
 
 
-def hand_out(group: Group, holding: Holding, fit: Fits, now_s: float) -> Grown:
+def hand_out(group: Group, allocation: JobAllocation, fit: Fits, now_s: float) -> Grown:
     """Return the effect that reports a grow to the job manager."""
-    assert holding.elastic is not None
-    holding.elastic.asked.append(ranks_in(fit.blocks))
+    assert allocation.elastic is not None
+    allocation.elastic.asked.append(ranks_in(fit.blocks))
     for queue in group.queues.values():
         queue.arrivals = None  # plans of the last pass do not know of it
-    return Grown(holding.jobid, fit, now_s, holding.expiration_s, group.pool)
+    return Grown(allocation.jobid, fit, now_s, allocation.expiration_s, group.pool)
 
 
 # ---- planned
@@ -651,15 +656,15 @@ def plan_of_all(group: Group, now_s: float) -> PoolPlan:
     return plan
 
 
-def with_extras(group: Group, job: Waiting, start: Start, placement: str) -> Start:
-    """The start of an elastic job: with as much as fits, if no other job of the group may start."""
+def with_extras(group: Group, job: PendingJob, start: Start, placement: str) -> Start:
+    """Return the start of an elastic job: with as much as fits, if no other job of the group may start."""
     if sum([queue.jobs.offered for queue in group.queues.values()]) > 1:
         return start
     fit = find_fit(group.pool, job.shape, placement, extras=True)
     return start if fit is None else start._replace(fit=fit)
 
 
-def in_the_way(group: Group, job: Waiting, now_s: float) -> str:
+def in_the_way(group: Group, job: PendingJob, now_s: float) -> str:
     """Why a job does not start though it fits: another job has a reservation."""
     planned = [kept for queue in group.queues.values() for kept in queue.planned.values() if kept.jobid != job.jobid]
     kept = [kept for kept in planned if kept.start_s < inf]

@@ -19,66 +19,65 @@ from typing import Final, NamedTuple
 from fluxsched.core.idset import Idset
 from fluxsched.core.job_text import Why, in_groups
 from fluxsched.core.jobid import format_f58
+from fluxsched.core.text import counted
 from fluxsched.errors import Refused
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.engine.group import Group, home_of, is_planned, why_set_aside
 from fluxsched.sched.engine.policy_queue import RULE, WHEN, PolicyQueue
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.plan.placed import PoolPlan
-from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.pool.place import find_fit, place_now
+from fluxsched.sched.plan.pool_plan import PoolPlan
+from fluxsched.sched.plan.running_jobs import RunningJobs
+from fluxsched.sched.pool.find_fit import find_fit, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, Fits, ranks_in
-from fluxsched.sched.pool.select import counted
-from fluxsched.sched.queue import Waiting
 from fluxsched.sched.registry import is_own, says
-from fluxsched.sched.sorted_jobs import FIFO, AdmissionTerms, cores_asked
+from fluxsched.sched.sorted_jobs import FIFO, AdmissionTerms, PendingJob, cores_asked
 
 NODE: Final = "node"
 QUEUE: Final = "queue"
 LIMIT: Final = "limit"
 GATE: Final = "gate"
 RESERVED: Final = "reserved"
-LACKS: Final = (NODE, QUEUE, LIMIT, GATE, RESERVED)
+CAUSES: Final = (NODE, QUEUE, LIMIT, GATE, RESERVED)
 """Room on a node; a maximum of a queue; a limit of a user or group; a plugin lets it wait; its node is not free yet."""
 
 
-class Lacking(NamedTuple):
-    """`kind` is one of LACKS; `rank` is the node that is kept, if one is."""
+class WaitCause(NamedTuple):
+    """The first thing that a pending job lacks; `kind` is one of CAUSES, `rank` is the node that is kept, if one is."""
 
     kind: str
     text: str
     rank: int | None = None
 
 
-def lacking(group: Group, job: Waiting) -> Lacking | None:
+def wait_cause(group: Group, job: PendingJob) -> WaitCause | None:
     """Return what a job of the group lacks; None if nothing but its turn."""
     rank = group.reserved.by_job.get(job.jobid)
     if rank is not None:
-        return Lacking(RESERVED, f"a node is kept for it, rank {rank}, where not enough is free yet", rank)
+        return WaitCause(RESERVED, f"a node is kept for it, rank {rank}, where not enough is free yet", rank)
     narrowed = group.pool.narrowed.get(job.shape.number)
     if narrowed is not None and narrowed.later:
-        return Lacking(GATE, narrowed.later)
+        return WaitCause(GATE, narrowed.later)
     exceeded = None if job.terms is None else group.admission.exceeded(job.terms, job.request.amounts)
     if exceeded is None or exceeded.is_of_root:
         outcome = place_now(group.pool, job.shape, BEST_FIT)
         if not isinstance(outcome, Fits):
-            return Lacking(NODE, outcome.why)
+            return WaitCause(NODE, outcome.why)
     if exceeded is not None:
-        return Lacking(LIMIT if exceeded.is_limit else QUEUE, exceeded.text)
+        return WaitCause(LIMIT if exceeded.is_limit else QUEUE, exceeded.text)
     said = None if group.hooks is None else group.notices.reasons.get(job.jobid)
-    return Lacking(GATE, said) if isinstance(said, str) else None
+    return WaitCause(GATE, said) if isinstance(said, str) else None
 
 
-def lacking_of(groups: Iterable[Group], jobid: int) -> Lacking | None:
+def wait_cause_of(groups: Iterable[Group], jobid: int) -> WaitCause | None:
     """Return what a job of any of these groups lacks; None if nothing but its turn, or if it is not pending."""
     for group in groups:
         gated = None if group.hooks is None else group.hooks.gates.gated.get(jobid)
         if gated is not None:
-            return Lacking(GATE, gated.why)
+            return WaitCause(GATE, gated.why)
         queue = group.queue_of(jobid)
         job = None if queue is None else queue.jobs.get(jobid)
         if job is not None:
-            return lacking(group, job)
+            return wait_cause(group, job)
     return None
 
 
@@ -94,7 +93,7 @@ NAMED_MAX = 3
 
 def forecasts_max(ledger: Ledger) -> int:
     """Return the number of forecasts that one answer may make; takes time linear in the running jobs."""
-    return max(1, WALKED_PARTS_MAX // max(1, sum([len(holding.parts) for holding in ledger])))
+    return max(1, WALKED_PARTS_MAX // max(1, sum([len(allocation.parts) for allocation in ledger])))
 
 
 def order_of(queue: PolicyQueue) -> str | None:
@@ -119,11 +118,11 @@ class Forecast:
         self._walks_max = forecasts_max(ledger) if is_bounded else inf
         self._group = group
         self._now_s = now_s
-        self._endless = [holding.jobid for holding in group.holdings() if holding.end_s == inf]
+        self._endless = [allocation.jobid for allocation in group.allocations() if allocation.end_s == inf]
         self._running = RunningJobs(group.pool, ledger)
         self._known: dict[tuple[int, float], float] = {}
 
-    def of(self, queue: PolicyQueue, job: Waiting) -> tuple[float | None, str]:
+    def of(self, queue: PolicyQueue, job: PendingJob) -> tuple[float | None, str]:
         """Return the earliest start of the job, and the basis of the forecast; None for an unknown time."""
         kept = queue.planned.get(job.jobid)
         if kept is not None and kept.start_s < inf:
@@ -149,7 +148,7 @@ class Forecast:
             return None, FITS_NOW
         return start_s, "if running jobs use up their limits and no job goes ahead of it"
 
-    def _behind(self, queue: PolicyQueue, head: Waiting, start_s: float) -> bool:
+    def _behind(self, queue: PolicyQueue, head: PendingJob, start_s: float) -> bool:
         """Return whether the head of the queue blocks the job: the job fits now but does not start, or only the head is
         tried.
         """
@@ -158,7 +157,7 @@ class Forecast:
         reasons = self._group.notices.reasons
         return not queue.planned and reasons.keys() == {head.jobid}
 
-    def _earliest(self, job: Waiting) -> float:
+    def _earliest(self, job: PendingJob) -> float:
         """Return when the job first fits beside running jobs, `now_s` at the earliest; found once for equal requests.
         """
         group, key = self._group, (job.shape.number, job.duration_s)
@@ -245,8 +244,8 @@ def _lazy_forecast(group: Group, ledger: Ledger, now_s: float, forecasts: Foreca
     return get
 
 
-def explain(group: Group, queue: PolicyQueue, job: Waiting, forecast: Callable[[], Forecast], now_s: float) -> Why:
-    """The answer about a job of this queue; linear in the running jobs."""
+def explain(group: Group, queue: PolicyQueue, job: PendingJob, forecast: Callable[[], Forecast], now_s: float) -> Why:
+    """Return the answer about a job of this queue; linear in the running jobs."""
     if group.is_expected:
         return Why(group.expected, "no job is judged before that", "not known: as soon as it answers")
     if not group.grown:
@@ -294,25 +293,25 @@ def explain(group: Group, queue: PolicyQueue, job: Waiting, forecast: Callable[[
     return Why(f"{reason}{_not_preempted(group, queue, job, now_s)}", rule, when, earliest_s)
 
 
-def _is_refused_by_plugin(group: Group, job: Waiting, reason: str) -> bool:
+def _is_refused_by_plugin(group: Group, job: PendingJob, reason: str) -> bool:
     """Return whether a plugin, and not the policy, gave the reason: it refused the job, an equal one, or all targets.
     """
     narrowed = group.pool.narrowed.get(job.shape.number)
     return reason in group.notices.refused.values() or (narrowed is not None and reason == narrowed.later)
 
 
-def _not_preempted(group: Group, queue: PolicyQueue, job: Waiting, now_s: float) -> str:
+def _not_preempted(group: Group, queue: PolicyQueue, job: PendingJob, now_s: float) -> str:
     """Return what keeps a policy that preempts from doing so for a job that lacks resources, behind its reason."""
     explain = getattr(queue.policy, "why_not_preempted", None)
     if explain is None or isinstance(place_now(group.pool, job.shape, BEST_FIT), Fits):
         return ""
-    text: str = explain(queue.jobs.lines, queue.jobs.by_id.get, job, group.preemptions, now_s)
+    text: str = explain(queue.jobs, job, group.preemptions, now_s)
     return f"; {text}" if text else ""
 
 
-def _explain_by_terms(group: Group, queue: PolicyQueue, job: Waiting, terms: AdmissionTerms, now_s: float) -> Why:
+def _explain_by_terms(group: Group, queue: PolicyQueue, job: PendingJob, terms: AdmissionTerms, now_s: float) -> Why:
     """Return the answer about a job that has terms of the admission."""
-    found = lacking(group, job)
+    found = wait_cause(group, job)
     rule = f"{group.admission.describe(terms)}, under {queue.policy.name}"
     if found is None:
         return Why("waits its turn: all its resources are available", rule, "in one of the next passes")
@@ -320,7 +319,7 @@ def _explain_by_terms(group: Group, queue: PolicyQueue, job: Waiting, terms: Adm
     return Why(f"{found.text}{not_preempted}", rule, "not known: allocations have no end that is known before")
 
 
-def _told_by_policy(queue: PolicyQueue, job: Waiting, now_s: float) -> Why | None:
+def _told_by_policy(queue: PolicyQueue, job: PendingJob, now_s: float) -> Why | None:
     """Return the explanation of a policy that keeps accounts; None if it gives none."""
     explain = getattr(queue.policy, "explain", None)
     if explain is None or queue.jobs.lines is None:
@@ -330,12 +329,12 @@ def _told_by_policy(queue: PolicyQueue, job: Waiting, now_s: float) -> Why | Non
 
 
 def explain_set_aside(group: Group, jobid: int) -> Why:
-    """The answer about a job that was set aside."""
+    """Return the answer about a job that was set aside."""
     held = "" if group.set_aside[jobid].job.priority else "; it is held, too: raise its urgency"
     return Why(f"{why_set_aside(group, jobid)}{held}", RULE, WHEN)
 
 
-def _reason(group: Group, queue: PolicyQueue, job: Waiting, ahead: int | None, order: str) -> str:
+def _reason(group: Group, queue: PolicyQueue, job: PendingJob, ahead: int | None, order: str) -> str:
     reason = group.notices.reasons.get(job.jobid)
     if reason is not None:
         return reason if isinstance(reason, str) else reason()
@@ -391,7 +390,7 @@ class PlannedStarts:
         """Time, validity (seconds) and value of the last answer, by group."""
 
     def of(self, group: Group, now_s: float) -> list[PlannedStart]:
-        """The first of them in order of time; jobs that do not wait any more are left out."""
+        """Return the first of them in order of time; jobs that do not wait any more are left out."""
         made_s, kept_s, found = self._kept.get(group.name, (-inf, 0.0, []))
         if not made_s <= now_s < made_s + kept_s:
             found = nsmallest(PLANNED_JOBS_MAX, _starts(group, self._ledger, now_s), key=attrgetter("start_s"))
@@ -428,7 +427,7 @@ def _promised(queue: PolicyQueue) -> Iterator[PlannedStart]:
 
 
 def _forecast_starts(
-    forecast: Forecast, queue: PolicyQueue, jobs: Iterable[Waiting], last_s: float
+    forecast: Forecast, queue: PolicyQueue, jobs: Iterable[PendingJob], last_s: float
 ) -> Iterator[PlannedStart]:
     for job in jobs:
         start_s, _ = forecast.of(queue, job)
@@ -442,6 +441,6 @@ def _ranks(kept: Reservation) -> Idset | None:
     return None if kept.fit is None else ranks_in(kept.fit.blocks)
 
 
-def _nodes(job: Waiting) -> int:
+def _nodes(job: PendingJob) -> int:
     nodes = job.request.nodes
     return 0 if nodes is None else nodes.min

@@ -60,7 +60,6 @@ class Tournament:
         self._changed: list[int] = []
 
     def enter(self, contender: Contender) -> None:
-        """Add a contender."""
         if not self._free:
             self._double()
         contender.slot = self._free.pop()
@@ -68,15 +67,14 @@ class Tournament:
         contender.changed = False
         self.changed(contender)
 
-    def leave(self, contender: Contender) -> None:
-        """One no longer takes part."""
+    def remove(self, contender: Contender) -> None:
         slot, contender.slot = contender.slot, -1
         self._winner[self._leaves + slot] = None
         self._free.append(slot)
         self._changed.append(slot)
 
     def changed(self, contender: Contender) -> None:
-        """The keys of one that takes part are to be read again."""
+        """Record that the keys of one that takes part are to be read again."""
         if not contender.changed:
             contender.changed = True
             self._changed.append(contender.slot)
@@ -267,7 +265,7 @@ class FairOrder:
         if place is None or place.below is not None:
             return
         while place.top is not None and place.slot >= 0:
-            place.among.leave(place)
+            place.among.remove(place)
             if place.among.size:
                 self.changed(place.top.account)
                 break
@@ -300,7 +298,7 @@ class FairOrder:
         return at.account
 
     def key(self, account: Account, now_s: float) -> float:
-        """The first key of an account that offers a job, or has one below it that does."""
+        """Return the first key of an account that offers a job, or has one below it that does."""
         scale = self._accounts.advance(now_s)
         place = self._places[account]
         place.refresh(scale)

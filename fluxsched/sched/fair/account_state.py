@@ -78,7 +78,7 @@ class Writing:
         return not left
 
     def text(self, now_s: float) -> str:
-        """The whole of it, once all accounts were written, and it is `now_s`."""
+        """Return the whole of it, once all accounts were written, and it is `now_s`."""
         signal, half_life_s = self._accounts.signal.value, self._accounts.decay.half_life_s
         known = {"version": VERSION, "saved": now_s, "signal": signal, "half-life": half_life_s, "accounts": []}
         head = msgspec.json.encode(known)[:-2]
@@ -89,7 +89,7 @@ class Writing:
 
 
 def _most(entries: list[_Entry], size: int, size_max: int) -> bytes:
-    """The entries that are furthest from nothing, as many as there is room for; all of them have `size`."""
+    """Return the entries that are furthest from nothing, as many as there is room for; all of them have `size`."""
     entries.sort(key=itemgetter(1, 2), reverse=True)
     body = b""
     while size > size_max:
@@ -100,7 +100,7 @@ def _most(entries: list[_Entry], size: int, size_max: int) -> bytes:
 
 
 def saved(accounts: Accounts, now_s: float) -> str:
-    """The history as it is now."""
+    """Return the history as it is now."""
     writing = Writing(accounts)
     writing.go_on(ACCOUNTS_MAX + 1, now_s)
     return writing.text(now_s)

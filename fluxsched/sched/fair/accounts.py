@@ -24,7 +24,7 @@ from typing import Final, TypeAlias
 
 from fluxsched.core.documents import path_text, shown
 from fluxsched.core.jobfields import check_name
-from fluxsched.core.text import printable, some_of
+from fluxsched.core.text import printable, there_are
 from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
 
 ACCOUNTS_MAX = 65_536
@@ -101,7 +101,7 @@ class Accounts:
     # ---- nodes
 
     def account(self, path: Sequence[str]) -> Account:
-        """The account at a path from below the root, made if need be. Raises InvalidValue naming the limit."""
+        """Return the account at a path from below the root, made if need be. Raises InvalidValue naming the limit."""
         if len(path) > DEPTH_MAX:
             raise InvalidValue(f"account {'/'.join(path)!r} is {len(path)} levels deep, the limit is {DEPTH_MAX}")
         at = self.root
@@ -186,7 +186,7 @@ class Accounts:
     # ---- questions
 
     def share(self, account: Account) -> float:
-        """The account's part of everything, between 0 and 1."""
+        """Return the account's part of everything, between 0 and 1."""
         share = 1.0
         at = account
         while at.parent is not None:
@@ -214,7 +214,8 @@ class Accounts:
     # ---- state
 
     def levels(self, now_s: float) -> dict[tuple[str, ...], tuple[float, float]]:
-        """The signals of all accounts that are above nothing, to be kept: path -> (signal, flow of firm usage)."""
+        """Return the signals of all accounts that are above nothing, to be kept: path -> (signal, flow of firm usage).
+        """
         scale = self.advance(now_s)
         found = {
             account.path: (account.all_jobs.level(scale), account.firm.level(scale)) for account in self.root.walk()
@@ -298,7 +299,7 @@ class UsageMeter:
         self.is_flow = signal is Signal.FLOW
 
     def level(self, scale: float) -> float:
-        """The signal at this scale."""
+        """Return the signal at this scale."""
         return self.usage + self.excess * scale
 
     def set_usage(self, usage: float, scale: float) -> None:
@@ -352,7 +353,7 @@ class Measure:
         return dict(zip(self.resources, self._unit_weights, strict=True))
 
     def amounts(self, named: Mapping[str, int]) -> Vector:
-        """The amounts that count, by resource name."""
+        """Return the amounts that count, by resource name."""
         return tuple([named.get(name, 0) for name in self.resources])
 
     def set_capacity(self, capacity: Vector) -> None:
@@ -378,7 +379,9 @@ class Measure:
         return self.total * largest
 
     def units(self, amounts: Sequence[int]) -> int:
-        """The weighted sum in whole `unit`s, of which every weight is a multiple: no order of changes leaves a rest."""
+        """Return the weighted sum in whole `unit`s, of which every weight is a multiple: no order of changes leaves a
+        rest.
+        """
         total = 0
         for weight, amount in zip(self._unit_weights, amounts, strict=True):
             total += weight * amount
@@ -462,7 +465,7 @@ class FairSettings:
             yield ("rate",), f"{self.rate} is not within 0-{RATE_MAX}"
 
     def path(self, bank: str) -> tuple[str, ...]:
-        """The bank's names from below the root down to it; one that is not configured is below the root."""
+        """Return the bank's names from below the root down to it; one that is not configured is below the root."""
         found = [bank]
         known = self.banks or {}
         while bank in known:
@@ -493,7 +496,7 @@ def _bank_faults(banks: Mapping[str, Bank]) -> Iterator[Fault]:
             yield from _name_faults((*at, "users", user), user)
             yield from _above_0((*at, "users", user), weight)
         if bank.parent is not None and bank.parent not in banks:
-            yield (*at, "parent"), f"there is no bank {shown(bank.parent)}; there are {some_of(list(banks))}"
+            yield (*at, "parent"), f"there is no bank {shown(bank.parent)}; {there_are(list(banks))}"
     yield from _depth_faults(banks)
 
 
@@ -580,7 +583,7 @@ class AccountLimits:
         self._charged: dict[str, float] = {}
 
     def set_cap(self, account: Account, cap: float | None) -> None:
-        """A cap of its own; None: that of all. Raises InvalidValue."""
+        """Set a cap of its own; None: that of all. Raises InvalidValue."""
         _check(CAP, cap)
         if cap is None:
             self._caps.pop(account, None)
@@ -601,7 +604,7 @@ class AccountLimits:
     def over_cap(
         self, account: Account, usage: float, now_s: float, kept: Mapping[Account, float] = NOTHING_KEPT
     ) -> Blocked | None:
-        """The first account, from the leaf up, in which a firm job of this usage would be over the cap.
+        """Return the first account, from the leaf up, in which a firm job of this usage would be over the cap.
 
         `kept` is usage that firm jobs are about to have, for which others are going; it counts like theirs.
         """
@@ -647,7 +650,7 @@ class AccountLimits:
         return inf if self.budget is None else self.budget - self._charged.get(user, 0.0)
 
     def over_budget(self, account: Account, user: str, usage: float, minutes: float) -> Blocked | None:
-        """The budget that does not suffice for a preemptible job to start now."""
+        """Return the budget that does not suffice for a preemptible job to start now."""
         if self.budget is None:
             return None
         charge, charged = self.charge(account, usage, minutes), self._charged.get(user, 0.0)

@@ -78,7 +78,7 @@ def report(
     start: int = 0,
     limit: int = ROWS_MAX,
 ) -> AccountsReport:
-    """The accounts from `start` on, at most `limit` of them."""
+    """Return the accounts from `start` on, at most `limit` of them."""
     scale = tree.advance(now_s)
     accounts = tree.made[start : start + limit]
     rows = [_row(tree, limits, settings, counts, account, scale) for account in accounts]
@@ -277,12 +277,12 @@ class UsageBook:
         return touched
 
     def touch(self, account: Account) -> None:
-        """The keys of an account have changed, or the job that it offers."""
+        """Record that the keys of an account have changed, or the job that it offers."""
         for touched in self._touched:
             touched[account] = None
 
     def touch_all(self) -> None:
-        """The keys of all accounts have changed."""
+        """Record that the keys of all accounts have changed."""
         for account in self.tree.root.walk():
             self.touch(account)
 
@@ -394,9 +394,9 @@ class UsageBook:
                 usage = self.tree.measure.usage(job.amounts)
                 self._pay(job.jobid, job.account, self.limits.charge(job.account, usage, job.safe_s / MINUTE_S, before))
 
-    def held_usage(self, holding: Holds) -> float:
+    def held_usage(self, allocation: Holds) -> float:
         """Return the usage of a running job in units of weight (u in the formulas)."""
-        return self.tree.measure.usage(self.amounts.of_blocks(holding.blocks))
+        return self.tree.measure.usage(self.amounts.of_blocks(allocation.blocks))
 
     def charged(self, jobid: int) -> float:
         """Return the charge of a running job in resource minutes."""
@@ -413,14 +413,14 @@ class UsageBook:
             self._charges[jobid] = charge
             self.limits.pay(account.name, charge)
 
-    def check(self, holdings: Iterable[Charged]) -> None:
-        """Assert that accounts agree with all holdings and counts; for tests and simulations."""
+    def check(self, allocations: Iterable[Charged]) -> None:
+        """Assert that accounts agree with all allocations and counts; for tests and simulations."""
         held: dict[Account, list[int]] = {}
         jobs: dict[Account, int] = {}
-        for holding in holdings:
-            account = holding.account
+        for allocation in allocations:
+            account = allocation.account
             assert account is not None, "a job holds something and is in no account"
-            amounts = self.amounts.of_blocks(holding.blocks)
+            amounts = self.amounts.of_blocks(allocation.blocks)
             jobs[account] = jobs.get(account, 0) + 1
             for at in account.up():
                 total = held.setdefault(at, [0] * len(amounts))

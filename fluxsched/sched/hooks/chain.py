@@ -123,7 +123,7 @@ def generation_of(plugin: Any) -> int:
 
 
 def ask(name: str, method: Callable[..., Any], *args: Any) -> Any:
-    """The plugin's answer, or a PluginFault."""
+    """Return the plugin's answer, or a PluginFault."""
     try:
         return method(*args)
     except Exception as fault:
@@ -140,7 +140,7 @@ def wrong(name: str, point: str, answer: object, allowed: str) -> PluginFault:
 
 
 def why_of(name: str, answer: Any) -> str:
-    """The reason of an answer, with the plugin's name."""
+    """Return the reason of an answer, with the plugin's name."""
     return f"plugin {name!r}: {str(answer.why)[:WHY_CHARS_MAX]}"
 
 
@@ -187,7 +187,7 @@ def _items(answer: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def finite(value: object) -> float | None:
-    """The number, None if it is none or not finite."""
+    """Return the number, None if it is none or not finite."""
     if not isinstance(value, (int, float)):
         return None
     try:
@@ -276,10 +276,10 @@ def unreserve(chain: Chain, done: Sequence[str], job: JobSeen, fit: Fits, faults
     for name in reversed(done):
         method = chain.unreserves.get(name)
         if method is not None:
-            tell(((name, method),), job, fit, faults)
+            notify(((name, method),), job, fit, faults)
 
 
-def tell(points: Sequence[Point], job: JobSeen, fit: Fits, faults: list[str]) -> None:
+def notify(points: Sequence[Point], job: JobSeen, fit: Fits, faults: list[str]) -> None:
     """Call points that have no answer, and add their faults to `faults`."""
     for name, method in points:
         answer = ask(name, method, job, fit)
@@ -371,7 +371,7 @@ def all_reads(reads: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 
 def labels_of(reads: Sequence[str], jobspec: Jobspec, userid: int) -> Labels:
-    """The labels of a job, those that it has."""
+    """Return the labels of a job, those that it has."""
     found = []
     for name in reads:
         value = _value(name, jobspec, userid)
@@ -413,7 +413,7 @@ class Sorts:
         self._kinds: dict[str, tuple[type, ...]] = {}
 
     def check(self, queues: Collection[str], is_alone: bool) -> None:
-        """Raises InvalidValue where only some jobs of a policy's queue would have a tuple.
+        """Raise InvalidValue where only some jobs of a policy's queue would have a tuple.
 
         `queues` of a group have policies of their own; `is_alone` if there is one group, which has all others then.
         """
@@ -433,7 +433,7 @@ class Sorts:
             )
 
     def of(self, job: JobSeen) -> tuple[Any, ...] | PluginFault:
-        """The tuple of a job, empty if no plugin sorts; checked to compare with those of all others."""
+        """Return the tuple of a job, empty if no plugin sorts; checked to compare with those of all others."""
         scope = job.shape.scope or ""
         sort = self._chains[scope].sort
         if sort is None:

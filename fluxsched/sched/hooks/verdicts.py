@@ -25,7 +25,7 @@ from fluxsched.sched.hooks.chain import (
     why_of,
     wrong,
 )
-from fluxsched.sched.pool.choice import Narrowed, restricted
+from fluxsched.sched.pool.allowed_targets import Narrowed, restricted
 from fluxsched.sched.pool.placement import Shape
 from fluxsched.sched.pool.pool import Pool
 
@@ -146,7 +146,7 @@ class Verdicts:
         return said
 
     def _take(self, each: Filtering, said: _Said, point: str, answer: Any, mask: int, now_s: float) -> None:
-        """Takes over one answer about the targets of a mask."""
+        """Take over one answer about the targets of a mask."""
         early = point == "pre_filter"
         if is_pass(answer):
             return
@@ -173,7 +173,7 @@ class Verdicts:
             self._failed(said, wrong(each.name, point, answer, allowed), now_s)
 
     def _failed(self, said: _Said, fault: PluginFault, now_s: float) -> None:
-        """The shape waits, and its plugin is asked again after a while."""
+        """Record that the shape waits, and its plugin is asked again after a while."""
         said.now, said.later, said.until_s = 0, fault.why, now_s + RETRY_S
         self._faults.append(fault.why)
 
@@ -223,7 +223,7 @@ class Verdicts:
         return tuple((mask, score) for score, mask in masks.items()) if len(masks) > 1 else ()
 
     def _chosen(self, shape: Shape) -> int:
-        """The targets that the constraint allows."""
+        """Return the targets that the constraint allows."""
         if shape.request.is_of_amounts:
             return ALL
         found = 0
@@ -239,7 +239,7 @@ class Verdicts:
         return self._seen
 
     def _classes(self, shape: Shape) -> list[Kind]:
-        """The classes of equal targets, in the order of their lowest ranks; worked out once a generation."""
+        """Return the classes of equal targets, in the order of their lowest ranks; worked out once a generation."""
         if shape.request.is_of_amounts:
             found = self._pool.amount_targets.kinds()
             return [Kind(ranks, 0, 0, amounts, frozenset(names)) for amounts, names, ranks in found]

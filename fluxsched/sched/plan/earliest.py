@@ -21,24 +21,12 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.core.request import ONE
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.pool.choice import need_of, slots_on
-from fluxsched.sched.pool.place import room_for
-from fluxsched.sched.pool.placement import (
-    BITS,
-    LOW_BITS,
-    WORD_SHIFT,
-    Block,
-    Blocks,
-    Part,
-    Shape,
-    blocks_of,
-    ids_of,
-    joined,
-    on_targets,
-    parts_in,
-)
+from fluxsched.sched.pool.allowed_targets import need_of, slots_on
+from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_SHIFT, ids_of
+from fluxsched.sched.pool.find_fit import room_for
+from fluxsched.sched.pool.placement import Block, Blocks, Part, Shape, blocks_of, joined, on_targets, parts_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.select import count_nodes, count_slots
+from fluxsched.sched.pool.select_targets import count_nodes, count_slots
 from fluxsched.sched.pool.switches import Place
 
 GAINS_MAX = 64
@@ -130,11 +118,11 @@ class BusyTargets:
         self._known: dict[int, tuple[Blocks, float]] = {}  # blocks, and their end if it is one
         self._by_shape: dict[int, _ShapeGains] = {}
         self._widths: tuple[int, int] | None = None
-        self._touched = {holding.jobid for holding in ledger}
+        self._touched = {allocation.jobid for allocation in ledger}
         self.stamp = object()
 
     def touch(self, *jobids: int) -> None:
-        """These jobs began, ended or changed, or targets did."""
+        """Record that these jobs began, ended or changed, or targets did."""
         self._touched.update(jobids)
         self.stamp = object()
 
@@ -241,7 +229,8 @@ class BusyTargets:
         return known
 
     def _gains_beside(self, known: _ShapeGains, timeline: Timeline, good: Mapping[int, int]) -> Iterator[Gain]:
-        """The gains on targets that the timeline does not cover; only those where something has changed are worked out.
+        """Yield the gains on targets that the timeline does not cover; only those where something has changed are
+        worked out.
 
         One after the other, since mostly the first few will do.
         """
@@ -255,7 +244,7 @@ class BusyTargets:
                 yield (when_s if when_s > soon_s else soon_s), more, rank
 
     def _work_out(self, known: _ShapeGains, stale: set[int]) -> None:
-        """The gains on these targets."""
+        """Work out the gains on these targets."""
         if stale:
             fresh = [gain for rank in stale for gain in self._gains(known, rank)]
             known.gains = sorted([*[gain for gain in known.gains if gain[2] not in stale], *fresh])
@@ -270,12 +259,13 @@ class BusyTargets:
             for rank, *_ in parts_in(on_targets(self._known.pop(jobid, _NOTHING)[0])):
                 del self._on[rank][jobid]
                 stale.add(rank)
-            holding = self._ledger.get(jobid)
-            if holding is not None:
-                end_s, leaving = holding.end_s, holding.leaving
-                self._known[jobid] = holding.blocks, inf if leaving else end_s
-                gone_s = min(end_s, holding.elastic.leave_by_s) if leaving and holding.elastic is not None else end_s
-                for rank, cores, gpus, _ in parts_in(on_targets(holding.blocks)):
+            allocation = self._ledger.get(jobid)
+            if allocation is not None:
+                end_s, leaving = allocation.end_s, allocation.leaving
+                self._known[jobid] = allocation.blocks, inf if leaving else end_s
+                elastic = allocation.elastic
+                gone_s = min(end_s, elastic.leave_by_s) if leaving and elastic is not None else end_s
+                for rank, cores, gpus, _ in parts_in(on_targets(allocation.blocks)):
                     self._on.setdefault(rank, {})[jobid] = gone_s if rank in leaving else end_s, cores, gpus
                     stale.add(rank)
         self._touched.clear()
@@ -457,7 +447,7 @@ def _covers(search: Within, timeline: Timeline, when_s: float, limit_s: float, m
 
 
 def _others(pool: Pool, timeline: Timeline) -> int | None:
-    """The targets without a reservation; None for all."""
+    """Return the targets without a reservation; None for all."""
     return (pool.ranks - Idset.of(timeline.ranks)).mask if timeline.ranks else None
 
 
@@ -496,7 +486,7 @@ class IdLayout:
         self.cores = 0
 
     def among(self, words: Mapping[int, int]) -> int:
-        """The fields of those targets that are in these words."""
+        """Return the fields of those targets that are in these words."""
         groups: dict[int, int] = {}
         for at, word in self._known.items():
             for bit in ids_of(word & words.get(at, 0)):
@@ -504,7 +494,7 @@ class IdLayout:
         return self._joined(groups)
 
     def ids(self, blocks: Iterable[Block]) -> int:
-        """These blocks, as far as they are of targets."""
+        """Return these blocks, as far as they are of targets."""
         first, fresh, groups = len(self._ranks), list[tuple[int, int]](), dict[int, int]()
         for at, word, cores, gpus, _ in on_targets(blocks):
             field = self._field(cores, gpus)
@@ -522,7 +512,7 @@ class IdLayout:
         return self._joined(groups) | _in_a_row(fresh) << first * self._width
 
     def ids_of(self, parts: list[TargetIds]) -> int:
-        """These ids of targets that have fields."""
+        """Return these ids of targets that have fields."""
         if len(parts) == 1:
             ((rank, cores, gpus),) = parts
             return self._field(cores, gpus) << self._places[rank] * self._width
@@ -577,7 +567,7 @@ class IdLayout:
         groups[group] = groups.get(group, 0) | field << (place & 7) * self._width
 
     def _joined(self, groups: dict[int, int]) -> int:
-        """The number of these groups of fields."""
+        """Return the number of these groups of fields."""
         width = self._width
         if len(groups) <= 1:
             return sum([fields << group * 8 * width for group, fields in groups.items()])
@@ -587,7 +577,7 @@ class IdLayout:
         return int.from_bytes(data, "little")
 
     def _repeated(self, n: int) -> int:
-        """The lowest bits of `n` fields in a row."""
+        """Return the lowest bits of `n` fields in a row."""
         if n == 1 or not self._width:
             return 1
         group = sum([1 << each * self._width for each in range(8)]).to_bytes(self._width, "little")
@@ -663,7 +653,7 @@ class Timeline:
         self.stamp = stamp
 
     def look_at(self, ids: int) -> None:
-        """Takes in the targets of these ids."""
+        """Take in the targets of these ids."""
         ids &= ~self._seen
         if not ids:
             return
@@ -759,7 +749,7 @@ class Timeline:
         most[first:last] = [cores + more for cores in most[first:last]]
 
     def _step_at(self, time_s: float) -> int:
-        """The step that begins at this time, which is made if there is none."""
+        """Return the step that begins at this time, which is made if there is none."""
         step = bisect_left(self.times, time_s)
         if time_s < inf and (step == len(self.times) or self.times[step] != time_s):
             self.times.insert(step, time_s)

@@ -11,7 +11,7 @@ from math import inf
 
 from fluxsched.core.idset import Idset
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.queue import Waiting
+from fluxsched.sched.sorted_jobs import PendingJob
 
 RESERVED_MAX_S = 300.0
 """Time after which a reserved target is released (seconds), since no end is known of what runs there.
@@ -33,7 +33,7 @@ class ReservedNodes:
         self._since_s: dict[int, float] = {}
 
     def reserve(self, jobid: int, rank: int, now_s: float) -> bool:
-        """Keeps a target from now on, unless the job has another one, or another has it."""
+        """Keep a target from now on, unless the job has another one, or another has it."""
         if self.by_job.get(jobid) == rank:
             return True
         target = self._pool.amount_targets.by_rank.get(rank)
@@ -48,16 +48,16 @@ class ReservedNodes:
     def clear(self, jobid: int, rank: int) -> None:
         """Release the job's reservation of another target, and another job's reservation of this one."""
         if self.by_job.get(jobid, rank) != rank:
-            self.left(jobid)
+            self.release(jobid)
         holder = self._by_rank.get(rank, jobid)
         if holder != jobid:
-            self.left(holder)
+            self.release(holder)
 
     def holder(self, rank: int) -> int | None:
         """Return the job for which a target is reserved, or None."""
         return self._by_rank.get(rank)
 
-    def left(self, jobid: int) -> None:
+    def release(self, jobid: int) -> None:
         """Release the reservation of a job that has started or was removed."""
         rank = self.by_job.pop(jobid, None)
         if rank is not None:
@@ -66,17 +66,17 @@ class ReservedNodes:
                 self._pool.offer(rank)
             self._changed()
 
-    def lost(self, ranks: Idset) -> None:
-        """Targets have left or went down."""
+    def release_on(self, ranks: Idset) -> None:
+        """Release reservations of targets that have left or went down."""
         for rank in [rank for rank in self._by_rank if rank in ranks]:
-            self.left(self._by_rank[rank])
+            self.release(self._by_rank[rank])
 
     def lapse(self, now_s: float) -> None:
         """Release reservations that have lasted for too long."""
         for jobid, since_s in list(self._since_s.items()):
             if since_s + RESERVED_MAX_S > now_s:
                 return  # they are in the order of their beginning
-            self.left(jobid)
+            self.release(jobid)
 
     @property
     def next_s(self) -> float:
@@ -93,8 +93,8 @@ class ReservedNodes:
         """Return whether each target is reserved for a job."""
         return len(self.by_job) >= len(self._pool.amount_targets.by_rank)
 
-    def best_first(self, job: Waiting) -> list[int]:
-        """The usable targets that could hold the job if they were empty and are kept for none, the best first.
+    def best_first(self, job: PendingJob) -> list[int]:
+        """Return the usable targets that could hold the job if they were empty and are kept for none, the best first.
 
         That is the one that lacks least: what is lacking is measured by the request, kind by kind, and the largest part
         of it counts; then the lowest rank. Linear in the targets.
@@ -115,6 +115,6 @@ class ReservedNodes:
         return [rank for _, rank in found]
 
     def check(self) -> None:
-        """Asserts that both tables say the same."""
+        """Assert that both tables say the same."""
         assert {rank: jobid for jobid, rank in self.by_job.items()} == self._by_rank
         assert self._since_s.keys() == self.by_job.keys()

@@ -46,6 +46,7 @@ from fluxsched.sched.policy import (
     Fits,
     Option,
     Pending,
+    PendingJob,
     Plan,
     Preemptions,
     Reservation,
@@ -54,7 +55,6 @@ from fluxsched.sched.policy import (
     Skips,
     Start,
     View,
-    Waiting,
     cores_in,
     merged,
 )
@@ -144,21 +144,21 @@ class Easy:
 
     def _keep_promises(self, view: View) -> Iterator[Decision]:
         """Plan the heads that have been promised a start before a job that has become the first of another queue."""
-        heads: list[Waiting] = []
+        heads: list[PendingJob] = []
         while (job := view.first_beside([head.queue for head in heads])) is not None:
             heads.append(job)
         promised = [(view.planned[job.jobid].start_s, job) for job in heads if job.jobid in view.planned]
         for _, job in sorted(promised, key=lambda each: (each[0], each[1].key)):
             yield from self._seat(job, view)
 
-    def _heads_beside(self, head: Waiting, view: View) -> Iterator[Decision]:
+    def _heads_beside(self, head: PendingJob, view: View) -> Iterator[Decision]:
         """Start jobs of other queues that delay no head, and reserve for the first of each that cannot start."""
         blocked = [head.queue]
         while (job := view.first_beside(blocked)) is not None:
             if not (yield from self._seat(job, view)):
                 blocked.append(job.queue)
 
-    def _seat(self, job: Waiting, view: View) -> Generator[Decision, None, bool]:
+    def _seat(self, job: PendingJob, view: View) -> Generator[Decision, None, bool]:
         """Start the first job of a queue, or see that it has a reservation. Return whether it starts."""
         fit = view.find(job, self.placement)
         if fit is not None:
@@ -216,7 +216,7 @@ class Hybrid:
             if not planned % PAUSE_EVERY:
                 yield PAUSE
 
-    def _backfill(self, jobs: Iterable[Waiting | None], plan: Plan) -> Iterator[Decision]:
+    def _backfill(self, jobs: Iterable[PendingJob | None], plan: Plan) -> Iterator[Decision]:
         for found in plan.placeable(jobs, self.placement):
             if found is None:
                 yield PAUSE
@@ -263,7 +263,7 @@ class Conservative:
 
 def _keep_promises(view: View, plan: Plan) -> None:
     """Keep the reservations of all jobs, the earliest first; those that cannot be kept are planned again in order."""
-    jobs: dict[int, Waiting] = {job.jobid: job for job in view.queue if job.jobid in view.planned}
+    jobs: dict[int, PendingJob] = {job.jobid: job for job in view.queue if job.jobid in view.planned}
     for old in sorted(view.planned.values(), key=lambda old: (old.start_s, old.jobid)):
         job = jobs.get(old.jobid)
         if job is not None:
@@ -298,8 +298,8 @@ def rate_reached(preemptions: Preemptions, now_s: float) -> str:
 def seat_awaiting(
     view: View,
     now_s: float,
-    admits: Callable[[Waiting], bool] | None = None,
-    keep: Callable[[Waiting], None] | None = None,
+    admits: Callable[[PendingJob], bool] | None = None,
+    keep: Callable[[PendingJob], None] | None = None,
 ) -> Iterator[Decision]:
     """Start or reserve the jobs that others are preempted for, before other jobs are examined.
 
@@ -353,7 +353,7 @@ def give_way(view: View, now_s: float) -> Iterator[Decision]:
         yield from _shrink(view, job, extras, extras.fit, now_s)
 
 
-def _shrink(view: View, job: Waiting, extras: ExtrasSearch, fit: Fits, now_s: float) -> Iterator[Decision]:
+def _shrink(view: View, job: PendingJob, extras: ExtrasSearch, fit: Fits, now_s: float) -> Iterator[Decision]:
     leaving = merged(extras.chosen)
     for jobid, ranks in leaving.items():
         yield Shrink(jobid, ranks, "it is the first that waits", job.jobid)

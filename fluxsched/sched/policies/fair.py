@@ -24,19 +24,20 @@ from fluxsched.sched.policy import (
     Decision,
     Option,
     Pending,
+    PendingJob,
+    PendingJobs,
     Policy,
     Preemptions,
     Reserve,
     Stages,
     View,
-    Waiting,
     Wake,
     placement_of,
 )
 
 
 def parse_amount(text: str) -> float:
-    """A number of at least 0. Raises ValueError."""
+    """Return a number of at least 0. Raises ValueError."""
     value = float(text)
     if not 0 <= value < inf:
         raise ValueError("it is a number of at least 0")
@@ -101,23 +102,16 @@ class Fair:
         )
         return Stages(stages, partial(_watch, mine))
 
-    def explain(self, lines: AccountLines, job: Waiting, now_s: float) -> Why:
+    def explain(self, lines: AccountLines, job: PendingJob, now_s: float) -> Why:
         """Why a job waits, as far as that is for us to say."""
         return explain(lines, job, now_s)
 
-    def why_not_preempted(
-        self,
-        lines: AccountLines | None,
-        waiting: Callable[[int], Waiting | None],
-        job: Waiting,
-        preemptions: Preemptions,
-        now_s: float,
-    ) -> str:
+    def why_not_preempted(self, jobs: PendingJobs, job: PendingJob, preemptions: Preemptions, now_s: float) -> str:
         """Return why no running jobs are preempted for a pending job; see `preemption`."""
-        return "" if lines is None else why_not_preempted(lines, job, preemptions, now_s)
+        return "" if jobs.lines is None else why_not_preempted(jobs.lines, job, preemptions, now_s)
 
 
-def _admits(mine: FairView, job: Waiting) -> bool:
+def _admits(mine: FairView, job: PendingJob) -> bool:
     return mine.limits.admits(job, True)
 
 

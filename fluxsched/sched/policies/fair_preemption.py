@@ -31,12 +31,12 @@ from fluxsched.sched.policy import (
     Decision,
     ExtrasSearch,
     Fits,
-    Holding,
-    IfGone,
+    JobAllocation,
     LackingParts,
     Leaving,
     Openings,
     PartHeld,
+    PendingJob,
     Preempt,
     PreemptibleJobs,
     Preemptions,
@@ -45,15 +45,15 @@ from fluxsched.sched.policy import (
     Shrink,
     Skips,
     View,
-    Waiting,
     Wake,
+    WhatIfPreempted,
     cores_in,
     enough,
     merged,
 )
 
 
-def why_not_preempted(lines: AccountLines, job: Waiting, preemptions: Preemptions, now_s: float) -> str:
+def why_not_preempted(lines: AccountLines, job: PendingJob, preemptions: Preemptions, now_s: float) -> str:
     """Return what keeps running jobs from being preempted for this one, as a pass would find it first; empty if some
     are going for it, or if it is in no account.
     """
@@ -74,8 +74,8 @@ def why_not_preempted(lines: AccountLines, job: Waiting, preemptions: Preemption
     paths = paths_over_share(job, banks, levels, running)
     if not paths:
         return "no job is preempted for it: no other account with preemptible jobs uses more than its share"
-    held = [holding for other in paths for holding in running.of_account[other].values()]
-    early_s = min(holding.started_s + (holding.preemptible_after_s or 0.0) for holding in held)
+    held = [allocation for other in paths for allocation in running.of_account[other].values()]
+    early_s = min(allocation.started_s + (allocation.preemptible_after_s or 0.0) for allocation in held)
     if early_s > now_s:
         wait = format_duration(ceil(early_s - now_s))
         return f"the jobs that could be preempted for it may not be before {wait} from now (preemptible-after)"
@@ -92,7 +92,7 @@ class PreemptingPass:
         self._book = mine.lines.book
         self._preemptions = view.preemptions
         self._levels = Levels(self._book.tree)
-        self._seats: list[tuple[Waiting, Fits | None]] = []
+        self._seats: list[tuple[PendingJob, Fits | None]] = []
 
     def decide(self) -> Iterator[Decision]:
         """Yield the preemptions; without effort where no job may be preempted, or release a target."""
@@ -123,17 +123,17 @@ class PreemptingPass:
                 kept = self._view.planned.get(jobid)
                 self._count(job, job.account, None if kept is None else kept.fit)
 
-    def _count(self, job: Waiting, account: Account, fit: Fits | None) -> None:
+    def _count(self, job: PendingJob, account: Account, fit: Fits | None) -> None:
         self._levels.add(account, self._usage(job, fit))
         self._mine.reserved(job.jobid)
         self._seats.append((job, fit))
 
-    def _usage(self, job: Waiting, fit: Fits | None) -> float:
+    def _usage(self, job: PendingJob, fit: Fits | None) -> float:
         """Return the usage of the job's request, or of its placement if that is more: whole targets may have more."""
         asked = self._book.usage(job.shape)
         return asked if fit is None else max(asked, self._book.held_usage(fit))
 
-    def _preempt_for(self, job: Waiting) -> Generator[Decision, None, bool]:
+    def _preempt_for(self, job: PendingJob) -> Generator[Decision, None, bool]:
         """Preempt for a job, and return whether it can start once others have ended, so that the next one may be tried.
         """
         account, preemptions, now_s = job.account, self._preemptions, self._now_s
@@ -171,7 +171,7 @@ class PreemptingPass:
             return False
         return False
 
-    def _search_extras(self, extras: ExtrasSearch, may_go: OverShare, job: Waiting) -> Iterator[Decision]:
+    def _search_extras(self, extras: ExtrasSearch, may_go: OverShare, job: PendingJob) -> Iterator[Decision]:
         with self._view.if_gone() as what_if:
             able, least = what_if.openings(job.shape).able(), what_if.missing(job.shape)
         for _ in extras.look(able, may_go, least):
@@ -193,7 +193,7 @@ class PreemptingPass:
                 done = search.go_on(what_if)
             yield PAUSE
 
-    def _preempt(self, search: VictimSearch, extras: ExtrasSearch, fit: Fits, job: Waiting) -> Iterator[Decision]:
+    def _preempt(self, search: VictimSearch, extras: ExtrasSearch, fit: Fits, job: PendingJob) -> Iterator[Decision]:
         leaving = merged(extras.chosen)
         usage = dict.fromkeys(leaving, 0.0)
         for each in extras.chosen:
@@ -251,7 +251,7 @@ class VictimSearch:
 
     def __init__(
         self,
-        job: Waiting,
+        job: PendingJob,
         banks: list[Account],
         levels: Levels,
         running: PreemptibleJobs,
@@ -289,12 +289,12 @@ class VictimSearch:
         """Return whether no account of which a job could be preempted is over its share."""
         return not self._paths
 
-    def go_on(self, what_if: IfGone) -> bool:
+    def go_on(self, what_if: WhatIfPreempted) -> bool:
         """Look at some more jobs, and return whether that was enough."""
         shape, pause_at = self._job.shape, self._looked + LOOKED_AT_ONCE
         openings = what_if.openings(shape)
         if self._extras is not None:
-            what_if.leave_all(self._extras.chosen)
+            what_if.release_targets(self._extras.chosen)
         if self._entries is None:
             self.fit = what_if.find(shape)
             if self.fit is not None or not self._paths:
@@ -333,7 +333,7 @@ class VictimSearch:
         return True
 
     def _helpful(self, lacking: LackingParts) -> list[tuple[float, int, bool]]:
-        """The entries from the first that helps on, for one part more once all is there for those so far."""
+        """Return the entries from the first that helps on, for one part more once all is there for those so far."""
         entries = self._entries
         assert entries is not None
         while not lacking.lacks:
@@ -358,7 +358,7 @@ class VictimSearch:
             work = sum([part.usage * (self._now_s - part.started_s) for part in chosen])
             heappush(self._entries, (work, rank, True))
 
-    def _settle(self, what_if: IfGone, openings: Openings) -> None:
+    def _settle(self, what_if: WhatIfPreempted, openings: Openings) -> None:
         """Spare jobs that need not be preempted.
 
         Where each job is on one target, which is taken whole, all are needed, unless a target suits a part that had
@@ -414,7 +414,7 @@ class VictimSearch:
         return over, last.started_s, last.jobid
 
     def _furthest(self, standings: dict[Account, Standing], lost: dict[Account, float]) -> Account | None:
-        """The next account; those that are no longer over their share on all levels never are again."""
+        """Return the next account; those that are no longer over their share on all levels never are again."""
         levels = self._levels
         while standings:
             account = max(standings, key=standings.__getitem__)
@@ -489,9 +489,9 @@ class VictimSearch:
 
 
 def paths_over_share(
-    job: Waiting, banks: list[Account], levels: Levels, running: PreemptibleJobs
+    job: PendingJob, banks: list[Account], levels: Levels, running: PreemptibleJobs
 ) -> dict[Account, tuple[Account, ...]]:
-    """The accounts that are over their share on each level below the bank they have in common with the job's."""
+    """Return the accounts that are over their share on each level below the bank they have in common with the job's."""
     found = {}
     for account in running.of_account:
         path = below_common(account, banks)
@@ -506,15 +506,15 @@ class OverShare:
 
     __slots__ = ("_banks", "_job", "_levels", "_lost", "_paths")
 
-    def __init__(self, job: Waiting, banks: list[Account], levels: Levels) -> None:
+    def __init__(self, job: PendingJob, banks: list[Account], levels: Levels) -> None:
         self._job = job
         self._banks = banks
         self._levels = levels
         self._lost: dict[Account, float] = {}
         self._paths: dict[Account, tuple[Account, ...]] = {}
 
-    def allows(self, holding: Holding) -> bool:
-        account = holding.account
+    def allows(self, allocation: JobAllocation) -> bool:
+        account = allocation.account
         if account is None or account is self._job.account:
             return False
         path = self._paths.get(account)
@@ -586,7 +586,7 @@ class Levels:
 
 
 def below_common(account: Account, banks: list[Account]) -> tuple[Account, ...]:
-    """The account and those above it, below the first of these banks; none if it is below none of them."""
+    """Return the account and those above it, below the first of these banks; none if it is below none of them."""
     found: list[Account] = []
     for at in account.up():
         if at in banks:

@@ -25,9 +25,9 @@ from fluxsched.sched.policy import (
     WORST_FIT,
     AccountLines,
     Fits,
-    IfGone,
     JobIndex,
     Outcome,
+    PendingJob,
     Plan,
     Preemptions,
     Reservation,
@@ -35,7 +35,7 @@ from fluxsched.sched.policy import (
     Running,
     Skips,
     View,
-    Waiting,
+    WhatIfPreempted,
     safe_of,
 )
 
@@ -61,31 +61,31 @@ class FairView:
     # ---- waiting jobs
 
     @property
-    def queue(self) -> Iterator[Waiting]:
+    def queue(self) -> Iterator[PendingJob]:
         return self._each()
 
-    def _each(self) -> Iterator[Waiting]:
+    def _each(self) -> Iterator[PendingJob]:
         for job in self.candidates(Skips()):  # compiled, a generator expression would go through all at once
             if job is not None:
                 yield job
 
     @property
-    def first(self) -> Waiting | None:
+    def first(self) -> PendingJob | None:
         if len(self._fronts) > 1:
             return self.first_beside(())
         if self._front is None:
             self._front = self.walk(Skips())
         return self._front.first()
 
-    def first_beside(self, queues: Collection[str]) -> Waiting | None:
+    def first_beside(self, queues: Collection[str]) -> PendingJob | None:
         """Return the first, in fair order, of the first jobs of other queues.
 
         The first of a queue stays so within a pass until it starts, though its reservation counts in its account.
         """
         if len(self._fronts) < 2:
             return None
-        firsts: dict[Account, Waiting] = {}
-        expedited: list[Waiting] = []
+        firsts: dict[Account, PendingJob] = {}
+        expedited: list[PendingJob] = []
         for name, front in self._fronts.items():
             job = None if name in queues else front.first()
             if job is None:
@@ -107,7 +107,7 @@ class FairView:
         first = order.first(self._now_s)
         return None if first is None else firsts[first]
 
-    def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
+    def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[PendingJob | None]:
         walk = self.walk(skips, order)
         if order == FIFO and self._front is not None:
             walk.begin_with(self._front.reserved_head(self._reserved))
@@ -143,14 +143,14 @@ class FairView:
 
     # ---- as it is
 
-    def job(self, jobid: int) -> Waiting | None:
+    def job(self, jobid: int) -> PendingJob | None:
         return self._view.job(jobid)
 
     @property
     def preemptions(self) -> Preemptions:
         return self._view.preemptions
 
-    def if_gone(self) -> IfGone:
+    def if_gone(self) -> WhatIfPreempted:
         return self._view.if_gone()
 
     @property
@@ -173,29 +173,29 @@ class FairView:
     def reserved_nodes(self) -> ReservedNodes:
         return self._view.reserved_nodes
 
-    def is_held_back(self, job: Waiting) -> bool:
+    def is_held_back(self, job: PendingJob) -> bool:
         return self._view.is_held_back(job)
 
-    def is_put_off(self, job: Waiting, whole: bool = False) -> bool:
+    def is_put_off(self, job: PendingJob, whole: bool = False) -> bool:
         return self._view.is_put_off(job, whole)
 
-    def find_on(self, job: Waiting, rank: int) -> Fits | None:
+    def find_on(self, job: PendingJob, rank: int) -> Fits | None:
         return self._view.find_on(job, rank)
 
     @property
     def plan(self) -> Plan:
         return self._view.plan
 
-    def place(self, job: Waiting, placement: str = WORST_FIT) -> Outcome:
+    def place(self, job: PendingJob, placement: str = WORST_FIT) -> Outcome:
         return self._view.place(job, placement)
 
-    def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
+    def find(self, job: PendingJob, placement: str = WORST_FIT) -> Fits | None:
         return self._view.find(job, placement)
 
     def step(self, jobid: int) -> Fits | None:
         return self._view.step(jobid)
 
-    def reason(self, job: Waiting) -> Callable[[], str]:
+    def reason(self, job: PendingJob) -> Callable[[], str]:
         return self._view.reason(job)
 
 
@@ -221,18 +221,18 @@ class FairWalk:
         self._by = order
         self._now_s = now_s
         self._is_flow = lines.book.tree.signal is Signal.FLOW
-        self._job: Waiting | None = None  # the job that was given last
-        self._heads: dict[Account, Waiting | None] = {}  # what is offered, where that is not the first; None: no more
-        self._walks: dict[Account, Iterator[Waiting | None]] = {}
+        self._job: PendingJob | None = None  # the job that was given last
+        self._heads: dict[Account, PendingJob | None] = {}  # what is offered if not the first; None: no more
+        self._walks: dict[Account, Iterator[PendingJob | None]] = {}
         self._order = lines.order
         self._few: dict[Account, None] = {}  # those in it, where it is not that of all
         self._expedited = lines.expedited.sorted(order, now_s).walk(skips) if lines.expedited.jobs.size else None
-        self._given: Waiting | None = None
+        self._given: PendingJob | None = None
         self._turn = -1
         self._misses = 0
         self._look_at = 0 if order != FIFO or skips.unfit or skips.long else 1
 
-    def reserved_head(self, reserved: Set[int]) -> Waiting | None:
+    def reserved_head(self, reserved: Set[int]) -> PendingJob | None:
         """Return the last job of the walk, if it is pending, the first of its account, and has one of these
         reservations.
         """
@@ -242,12 +242,12 @@ class FairWalk:
         line = self._lines.by_account.get(job.account)
         return job if line is not None and line.first is job else None
 
-    def begin_with(self, head: Waiting | None) -> None:
-        """Gives this job before all others: it has a reservation, and need not be found again by its account's key."""
+    def begin_with(self, head: PendingJob | None) -> None:
+        """Give this job before all others: it has a reservation, and need not be found again by its account's key."""
         if self._expedited is None:
             self._given = head
 
-    def first(self) -> Waiting | None:
+    def first(self) -> PendingJob | None:
         """Return the next job, if it is pending unchanged; None at the end."""
         while not self.over:
             job = self.peek()
@@ -255,15 +255,17 @@ class FairWalk:
                 return job
         return None
 
-    def peek(self) -> Waiting | None:
+    def peek(self) -> PendingJob | None:
         """Return the next job, if it is pending unchanged; None at the end (`over`), or for a pause."""
         job = self._job
         if job is not None and self._lines.has(job):
             return job
         return self.next()
 
-    def next(self) -> Waiting | None:
-        """The next job; None at the end (`over`), or for a pause. The one before was passed over if it still waits."""
+    def next(self) -> PendingJob | None:
+        """Return the next job; None at the end (`over`), or for a pause. The one before was passed over if it still
+        waits.
+        """
         passed, self._job = self._job, None
         if self._given is not None:
             self._job, self._given = self._given, None
@@ -287,7 +289,7 @@ class FairWalk:
             self._narrow(few)
         return self._search()
 
-    def _search(self) -> Waiting | None:
+    def _search(self) -> PendingJob | None:
         for _ in range(PAUSE_EVERY):
             if self.over:
                 return None
@@ -302,7 +304,7 @@ class FairWalk:
                 return job
         return None
 
-    def _turn_of(self, account: Account) -> Waiting | None:
+    def _turn_of(self, account: Account) -> PendingJob | None:
         """Return the first job of the account that may start, unless the account's turn is later by that job.
 
         Only under `flow` does the key depend on the job, and then a job that adds no more usage has the same turn.
@@ -320,7 +322,7 @@ class FairWalk:
         self._set_head(account, job)
         return None
 
-    def _next_expedited(self, jobs: Iterator[Waiting | None]) -> Waiting | None:
+    def _next_expedited(self, jobs: Iterator[PendingJob | None]) -> PendingJob | None:
         for job in jobs:
             if job is not None and self._lines.has(job) and self._limits.admits(job, True):
                 return job
@@ -328,7 +330,7 @@ class FairWalk:
 
     # ---- where the walk is in each account
 
-    def _head(self, account: Account) -> Waiting | None:
+    def _head(self, account: Account) -> PendingJob | None:
         """Return the job that the account offers in this walk."""
         if account in self._heads:
             return self._heads[account]
@@ -337,8 +339,8 @@ class FairWalk:
             return None
         return line.first if self._by == FIFO else self._after(account, None)
 
-    def _after(self, account: Account, passed: Waiting | None) -> Waiting | None:
-        """The next job of the account; without those that cannot start, unless they may hold others back."""
+    def _after(self, account: Account, passed: PendingJob | None) -> PendingJob | None:
+        """Return the next job of the account; without those that cannot start, unless they may hold others back."""
         line = self._lines.by_account.get(account)
         if line is None or self._limits.holds_all(account, line.preemptible):
             return None
@@ -351,8 +353,8 @@ class FairWalk:
                 return job
         return None
 
-    def _set_head(self, account: Account, job: Waiting | None) -> None:
-        """The account offers this job from now on, or no more in this walk."""
+    def _set_head(self, account: Account, job: PendingJob | None) -> None:
+        """Have the account offer this job from now on, or no more in this walk."""
         self._heads[account] = job
         self._lines.moved[account] = None
         if job is None:
@@ -360,7 +362,7 @@ class FairWalk:
         elif self._is_flow:
             self._order.offer(account, self._lines.book.usage(job.shape))
 
-    def _may_start(self, job: Waiting) -> bool:
+    def _may_start(self, job: PendingJob) -> bool:
         number, skips = job.shape.number, self._skips
         return number not in skips.unfit and (number not in skips.long or job.limit_s < skips.long[number])
 
@@ -441,7 +443,7 @@ class PassLimits:
 
     def __init__(self, lines: AccountLines, now_s: float) -> None:
         self.any = lines.book.limits.any
-        self.blocked: list[tuple[Waiting, Blocked]] = []
+        self.blocked: list[tuple[PendingJob, Blocked]] = []
         self.wake_s = inf
         self._lines = lines
         self._now_s = now_s
@@ -450,7 +452,7 @@ class PassLimits:
         self._capped: set[Account] = set()
         self._spent: set[Account] = set()
 
-    def admits(self, job: Waiting, may_start: bool) -> bool:
+    def admits(self, job: PendingJob, may_start: bool) -> bool:
         """Return whether a job that `may_start` otherwise is within limits now; one that may not can still defer
         others.
         """
@@ -469,7 +471,7 @@ class PassLimits:
         self.wake_s = min(self.wake_s, found.until_s)
         return False
 
-    def keep(self, job: Waiting) -> None:
+    def keep(self, job: PendingJob) -> None:
         """Reserve what is left of the caps for an admitted job that others are preempted for."""
         self._kept_for.add(job.jobid)
         if job.account is not None and job.preemptible_after_s is None:
@@ -483,7 +485,7 @@ class PassLimits:
 
 
 def limit_of(
-    lines: AccountLines, job: Waiting, now_s: float, kept: Mapping[Account, float] = NOTHING_KEPT
+    lines: AccountLines, job: PendingJob, now_s: float, kept: Mapping[Account, float] = NOTHING_KEPT
 ) -> Blocked | None:
     """Return the limit that the job would exceed if it started now, less the part of caps `kept` for others."""
     book, account = lines.book, job.account
@@ -495,7 +497,7 @@ def limit_of(
     return book.limits.over_budget(account, account.name, usage, safe_s / MINUTE_S)
 
 
-def charge_of(lines: AccountLines, job: Waiting) -> float:
+def charge_of(lines: AccountLines, job: PendingJob) -> float:
     """Return the charge of a preemptible job at its start, in resource minutes; 0.0 for a firm job."""
     book, account = lines.book, job.account
     safe_s = safe_of(job.preemptible_after_s, job.duration_s)
@@ -529,7 +531,7 @@ KEYS = {
 """Keys by which accounts are ordered, in words."""
 
 
-def explain(lines: AccountLines, job: Waiting, now_s: float) -> Why:
+def explain(lines: AccountLines, job: PendingJob, now_s: float) -> Why:
     """Explain why a job waits: the reason is empty if no limit defers it; the rule gives its place in the queue."""
     held = _held_back(lines, job, now_s)
     if held is None:
@@ -545,8 +547,8 @@ def explain(lines: AccountLines, job: Waiting, now_s: float) -> Why:
     return Why(reason, rule, TOO_LARGE if found.asks > found.bound else NOT_LIFTED, None)
 
 
-def _held_back(lines: AccountLines, job: Waiting, now_s: float) -> Waiting | None:
-    """The first job of the account, up to this one, that a limit holds back on which this one draws, too."""
+def _held_back(lines: AccountLines, job: PendingJob, now_s: float) -> PendingJob | None:
+    """Return the first job of the account, up to this one, that a limit holds back on which this one draws, too."""
     account = job.account
     line = None if account is None else lines.by_account.get(account)
     if not lines.book.limits.any or (job.preemptible_after_s is not None and not charge_of(lines, job)):
@@ -563,7 +565,7 @@ def _held_back(lines: AccountLines, job: Waiting, now_s: float) -> Waiting | Non
     return job if limit_of(lines, job, now_s) is not None else None
 
 
-def _place(lines: AccountLines, job: Waiting, now_s: float) -> str:
+def _place(lines: AccountLines, job: PendingJob, now_s: float) -> str:
     """Return the number of jobs ahead of it in its account, and the account that is first, with both keys, in words."""
     account = job.account
     line = None if account is None else lines.by_account.get(account)

@@ -11,19 +11,21 @@ target costs that target and its properties, however many others there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import lcm
 from typing import Final, TypeAlias
 
-from fluxsched.core.amounts import Amounts, less
+from fluxsched.core.amounts import Amounts, less, total
 from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import Children, merge
+from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_SHIFT, Bits, ids_of
 from fluxsched.sched.pool.countables import magnitude
-from fluxsched.sched.pool.placement import BITS, LOW_BITS, WORD_SHIFT, Bits, ids_of
+from fluxsched.sched.pool.placement import FAIR, FIRST_FIT, WORST_FIT
 
 LONG_SHIFT: Final = 13
 """Words of 8,192 ranks, 1 KiB: joining two takes a quarter of a microsecond."""
@@ -45,7 +47,7 @@ class KindIndex:
         self._kinds: dict[str, dict[int, LongWords]] = {}
 
     def change(self, kind: str, before: int, after: int, rank: int) -> None:
-        """A target has `after` of a kind instead of `before`; 0 or less is none."""
+        """Record that a target has `after` of a kind instead of `before`; 0 or less is none."""
         old = magnitude(before) if before > 0 else 0
         new = magnitude(after) if after > 0 else 0
         if old == new:
@@ -73,7 +75,7 @@ class KindIndex:
                 found[at] = found.get(at, 0) | bit
 
     def able(self, need: Amounts) -> LongWords | None:
-        """The targets that may hold the need: all that do, and some that nearly do. None is all of them."""
+        """Return the targets that may hold the need: all that do, and some that nearly do. None is all of them."""
         able: LongWords | None = None
         for kind, amount in need:
             found: LongWords = {}
@@ -99,7 +101,7 @@ class KindIndex:
                 yield base + id
 
     def check(self, amounts: Mapping[int, Mapping[str, int]]) -> None:
-        """Asserts that it has these ranks with these amounts, and nothing else; linear."""
+        """Assert that it has these ranks with these amounts, and nothing else; linear."""
         other = KindIndex()
         for rank, mine in amounts.items():
             for kind, amount in mine.items():
@@ -127,7 +129,9 @@ UNKNOWN: Final = -2
 def find_target(
     targets: AmountTargets, need: Amounts, levels: int, descending: bool, only: Bits | None
 ) -> AmountTarget | None:
-    """The usable target with the largest (or the smallest) free share that holds the need; it is on one of `levels`."""
+    """Return the usable target with the largest (or the smallest) free share that holds the need; it is on one of
+    `levels`.
+    """
     rank = _first(targets, need, levels, descending, only, None, PROBES)
     if rank == UNKNOWN:
         rank = _first(targets, need, levels, descending, only, targets.free_kinds.able(need), ENDLESS)
@@ -177,7 +181,7 @@ def _first(
 
 
 def find_lowest(targets: AmountTargets, need: Amounts, only: Bits | None) -> AmountTarget | None:
-    """The usable target of the lowest rank that holds the need."""
+    """Return the usable target of the lowest rank that holds the need."""
     for rank in targets.free_kinds.ranks(need, targets.members if only is None else only):
         target = targets.by_rank.get(rank)
         if target is not None and target.usable and target.holds(need):
@@ -197,12 +201,12 @@ class ShareIndex:
         self.used = 0
 
     def put(self, level: int, at: int, bit: int) -> None:
-        """A target is usable, with this share free."""
+        """Record that a target is usable, with this share free."""
         self.used |= 1 << level
         self.levels[level].put(at, bit)
 
     def drop(self, level: int, at: int, bit: int) -> None:
-        """A target of this level is not usable any more, or changes its level."""
+        """Record that a target of this level is not usable any more, or changes its level."""
         bits = self.levels[level]
         bits.drop(at, bit)
         if not bits.top:
@@ -336,7 +340,7 @@ class AmountTargets:
     # ---- what exists
 
     def add_all(self, resources: ResourceSet, ranks: Idset) -> None:
-        """New targets of an R, those of these ranks, idle and down."""
+        """Add new targets of an R, those of these ranks, idle and down."""
         hosts = dict(zip(ranks, resources.hosts(ranks), strict=False))
         named = [(name, having & ranks) for name, having in resources.properties.items()]
         for entry in resources.entries:
@@ -345,7 +349,7 @@ class AmountTargets:
                 self.add(rank, entry.children.amounts, hosts.get(rank, ""), names)
 
     def add(self, rank: int, capacity: Amounts, host: str, names: tuple[str, ...]) -> None:
-        """A new target, idle and down."""
+        """Add a new target, idle and down."""
         target = self.by_rank[rank] = AmountTarget(rank, capacity, host, names)
         target.weigh(self._scale(target.capacity))
         self.members.put(target.at, target.bit)
@@ -405,7 +409,9 @@ class AmountTargets:
         return scale
 
     def least_level(self, need: Amounts) -> int:
-        """A target on a lower level cannot hold the need, since it would have a larger share free if it did."""
+        """Return the least level whose targets can hold the need: on a lower one they cannot, since it would have a
+        larger share free if it did.
+        """
         if not self._least_factors:
             common = lcm(*self._most.values())
             self._least_factors = {kind: STEPS * self._weights[kind] * (common // n) for kind, n in self._most.items()}
@@ -486,7 +492,7 @@ class AmountTargets:
                 del self.properties[name]
 
     def allowed(self, constraint: Constraint) -> Bits | None:
-        """The targets that match, up or down; None if those are all."""
+        """Return the targets that match, up or down; None if those are all."""
         if constraint is EVERYTHING or constraint == EVERYTHING:
             return None
         found = self._allowed.get(constraint)
@@ -520,7 +526,7 @@ class AmountTargets:
         return ResourceSet(entries, Hostlist(hosts if all(hosts) else ()), dict(self.properties))
 
     def check(self) -> None:
-        """Asserts that each target is where its free amounts put it, for tests and the simulator; linear in them."""
+        """Assert that each target is where its free amounts put it, for tests and the simulator; linear in them."""
         listed = sum([level.count for level in self.shares.levels])
         assert listed == sum([target.usable for target in self.by_rank.values()]), "a target is listed that is gone"
         for rank, target in self.by_rank.items():
@@ -556,7 +562,7 @@ class AmountTargets:
         return True
 
     def claim(self, at: int, word: int, amounts: Amounts) -> None:
-        """Marks it busy whether it is free or not, and whether its target is up or not."""
+        """Mark it busy whether it is free or not, and whether its target is up or not."""
         for target in self.on(at, word):
             self._move(target, amounts, -1)
 
@@ -590,7 +596,129 @@ class AmountTargets:
 
 
 def _whole(weights: Mapping[str, float]) -> dict[str, int]:
-    """The weights that count, as whole numbers of the same proportions."""
+    """Return the weights that count, as whole numbers of the same proportions."""
     exact = {kind: Fraction(weight) for kind, weight in weights.items() if weight > 0}
     common = lcm(*[weight.denominator for weight in exact.values()])
     return {kind: int(weight * common) for kind, weight in exact.items()}
+
+
+# ---- requests
+
+DESCENDING: Final = (FAIR, WORST_FIT)
+"""Placements that try the largest free share first."""
+
+
+class AskedAmounts:
+    """Request of amounts and its targets, as of a generation of the pool.
+
+    `allowed` are the targets that its constraint allows, up or down, None for all. `tiers` are the targets that plugins
+    leave of them now (no tiers: all), each before the next, and `ever` those that they leave at any time (None: all);
+    both are masks.
+    """
+
+    __slots__ = ("_among", "_levels", "_narrowed", "_targets", "_tiers", "allowed", "need", "request")
+
+    def __init__(self, targets: AmountTargets, request: Request, tiers: Sequence[int], ever: int | None) -> None:
+        self.request = request
+        self.need = total(request.amounts, request.node_amounts) if request.node_amounts else request.amounts
+        allowed = targets.allowed(request.constraint)
+        self._targets = targets
+        self._levels = -1 << targets.least_level(self.need)
+        self._tiers = [_common(allowed, mask) for mask in tiers] if ever is not None else [allowed]
+        self.allowed = allowed if ever is None else _common(allowed, ever)
+        self._among: Idset | None = None
+        self._narrowed: list[Bits] = []  # to the last `among`, since a pass asks for the same one again and again
+
+    def find(self, placement: str, among: Idset | None) -> AmountTarget | None:
+        """Return the target where it fits now, or None."""
+        if among is None:
+            if len(self._tiers) == 1:
+                return self._find(placement, self._tiers[0])
+            tiers = self._tiers
+        else:
+            if self._among is not among:
+                self._among, self._narrowed = among, [_common(tier, among.mask) for tier in self._tiers]
+            tiers = [*self._narrowed]
+        for tier in tiers:
+            target = self._find(placement, tier)
+            if target is not None:
+                return target
+        return None
+
+    def _find(self, placement: str, only: Bits | None) -> AmountTarget | None:
+        if placement == FIRST_FIT:
+            return find_lowest(self._targets, self.need, only)
+        return find_target(self._targets, self.need, self._levels, placement in DESCENDING, only)
+
+    def find_on(self, rank: int) -> AmountTarget | None:
+        """Return a named target, withheld or not, if the request fits on it now; else None."""
+        target = self._targets.by_rank.get(rank)
+        if target is None or not target.up or not any(tier is None or rank in tier for tier in self._tiers):
+            return None
+        return target if target.holds(self.need) else None
+
+    def lacking_on(self, rank: int, withheld: bool) -> dict[str, int] | None:
+        """Return the amount of each kind that would have to be freed on a target; empty if the request fits there.
+
+        None if the target is down, not allowed, or too small even if idle; or withheld, unless `withheld` targets
+        count.
+        """
+        target = self._targets.by_rank.get(rank)
+        if target is None or not target.up or (target.withheld and not withheld):
+            return None
+        if not any(tier is None or rank in tier for tier in self._tiers):
+            return None
+        there, free = dict(target.offered()), target.free
+        lacking = {}
+        for kind, amount in self.need:
+            if there.get(kind, 0) < amount:
+                return None
+            if free.get(kind, 0) < amount:
+                lacking[kind] = amount - free.get(kind, 0)
+        return lacking
+
+    def could_ever(self) -> bool:
+        """Return whether one of the targets could hold the request if it were idle and up."""
+        return any(target.could_hold(self.need) for target in self._candidates())
+
+    def _candidates(self) -> Iterator[AmountTarget]:
+        """Yield the allowed targets that may have the amount of each kind, held or not."""
+        targets = self._targets
+        for rank in targets.all_kinds.ranks(self.need, targets.members if self.allowed is None else self.allowed):
+            target = targets.by_rank.get(rank)
+            if target is not None:
+                yield target
+
+    def largest(self) -> dict[str, int] | None:
+        """Return the most that any of the targets has of each kind, None if there is no target; linear, for people."""
+        found: dict[str, int] | None = None
+        for rank in self.allowed or self._targets.members:
+            target = self._targets.by_rank.get(rank)
+            if target is not None:
+                if found is None:
+                    found = {}
+                for kind, amount in target.capacity:
+                    found[kind] = max(found.get(kind, 0), amount)
+        return found
+
+    def count(self) -> tuple[int, int, int]:
+        """Return the numbers of targets that can hold it now, that could ever, and that could but are down; linear, for
+        people.
+        """
+        now = ever = down = 0
+        for target in self._candidates():
+            if target.could_hold(self.need):
+                ever += 1
+                down += not target.up
+                now += target.usable and target.holds(self.need)
+        return now, ever, down
+
+
+def is_single(request: Request) -> bool:
+    """Return whether a request without cores is one slot on one node, as required."""
+    one_node = request.nodes is None or request.nodes.min == 1
+    return request.slots.min == 1 and one_node and not request.exclusive
+
+
+def _common(bits: Bits | None, mask: int) -> Bits:
+    return Bits.of(mask) if bits is None else bits.common(Bits.of(mask))

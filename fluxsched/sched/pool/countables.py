@@ -14,7 +14,7 @@ from typing import Final
 
 from fluxsched.core.amounts import Amounts, total
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.pool.placement import LOW_BITS, WORD_SHIFT, Bits, ids_of
+from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of
 
 
 class Countable:
@@ -32,7 +32,7 @@ class Countable:
         return self._left.get(rank, self.total)
 
     def set_left(self, rank: int, amount: int) -> None:
-        """Sets how much is free on a target."""
+        """Set how much is free on a target."""
         at, bit = rank >> WORD_SHIFT, 1 << (rank & LOW_BITS)
         before = self._left.pop(rank, None)
         if before is not None:
@@ -52,7 +52,7 @@ class Countable:
         return found
 
     def forget(self, rank: int) -> None:
-        """The target has left the class."""
+        """Record that the target has left the class."""
         self.set_left(rank, self.total)
 
     def enough(self, at: int, word: int, need: int) -> int:
@@ -148,7 +148,6 @@ class LostWeights:
         self.set(LOST_WEIGHTS)
 
     def set(self, weights: Mapping[str, int]) -> None:
-        """Set the weights."""
         self.core, self.gpu = weights.get("core", 0), weights.get("gpu", 0)
         self.kinds = {kind: weight for kind, weight in weights.items() if weight and kind not in ("core", "gpu")}
 

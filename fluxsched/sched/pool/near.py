@@ -7,14 +7,15 @@ target goes to one. Within a switch the placement orders targets as it does anyw
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.jobspec import Count, Request
-from fluxsched.sched.pool.choice import Candidates, Choice, Need, most_slots, need_of, slots_of_idle, slots_on
-from fluxsched.sched.pool.placement import BEST_FIT, WORD_SHIFT, Bits, Block, Fits, Shape, ids_of
-from fluxsched.sched.pool.select import Preferred, select_nodes, select_slots
+from fluxsched.sched.pool.allowed_targets import Candidates, Choice, Need, most_slots, need_of, slots_of_idle, slots_on
+from fluxsched.sched.pool.bitset import WORD_SHIFT, Bits, ids_of
+from fluxsched.sched.pool.placement import BEST_FIT, Block, Fits, Shape
+from fluxsched.sched.pool.select_targets import Preferred, select_nodes, select_slots
 from fluxsched.sched.pool.switches import Layers, Room, Rooms
 from fluxsched.sched.pool.target_class import LEVELS_MAX, TargetClass
 
@@ -28,9 +29,8 @@ def hops_count(rooms: Rooms, request: Request) -> bool:
 
 # ---- what fits now
 
-
 def node_layers(choice: Choice, need: Need) -> Layers:
-    """The targets that fit, one node each."""
+    """Return the targets that fit, one node each."""
     layers: dict[int, tuple[int, Mapping[int, int]]] = {}
     for number, (targets, _, only, _) in enumerate(choice):
         if not need.fits_ever(targets):
@@ -45,7 +45,7 @@ def node_layers(choice: Choice, need: Need) -> Layers:
 
 
 def slot_layers(choice: Choice, request: Request) -> Layers:
-    """The targets that fit, with the slots that each can hold."""
+    """Return the targets that fit, with the slots that each can hold."""
     layers: dict[int, tuple[int, Mapping[int, int]]] = {}
     counted: dict[int, dict[int, int]] = {}  # by slots on a target, where these depend on its amounts
     need = need_of(request, 1)
@@ -89,7 +89,7 @@ def _allowed(targets: TargetClass, words: Mapping[int, int], only: Bits | None, 
 
 
 def layers_ever(choice: Choice, request: Request, need: Need) -> Layers:
-    """The targets that could hold the request if all were idle and up, with how many nodes or slots of it."""
+    """Return the targets that could hold the request if all were idle and up, with how many nodes or slots of it."""
     layers: dict[int, tuple[int, Mapping[int, int]]] = {}
     for number, (targets, _, only, _) in enumerate(choice):
         if need.fits_ever(targets):
@@ -100,7 +100,6 @@ def layers_ever(choice: Choice, request: Request, need: Need) -> Layers:
 
 
 # ---- where it goes
-
 
 class Nearest:
     """A search in one choice. `constraint` is what the choice follows from, None where it is narrower than that."""
@@ -203,50 +202,3 @@ def under(choice: Choice, bits: Bits) -> Choice:
         if count:
             found.append(Candidates(targets, count, some, score))
     return tuple(found)
-
-
-# ---- reasons
-
-NAMES_TOLD = 4
-"""Maximum number of switches that a text names, since more are not read."""
-
-NO_NETWORK = "it is not known which targets are near each other, since there is no [topology]: submit without max-hops"
-
-
-def beyond_now(rooms: Rooms, choice: Sequence[Candidates], request: Request) -> str:
-    """Return a text about the room within the bound now, to follow that about the whole room."""
-    search = Nearest(rooms, -1, tuple(choice), None, BEST_FIT, None)
-    by_slots = request.nodes is None
-    room = search.slot_room(request)[0] if by_slots else search.node_room(need_of(request, request.slots.min))
-    return f"; {most_within(room, request)}"
-
-
-def never_within(rooms: Rooms, able: Sequence[Candidates], request: Request, need: Need) -> tuple[int, str | None]:
-    """Return the number of nodes, or slots, there could ever be within the bound, and why not enough; None if enough.
-    """
-    assert request.max_hops is not None
-    room = Room(rooms.network)
-    layers = layers_ever(tuple(able), request, need)
-    room.refresh(layers)
-    on_one = max([units for units, words in layers.values() if any(words.values())], default=0)
-    have, wanted = max(room.most(request.max_hops), on_one), request.slots.min
-    if request.nodes is not None:
-        wanted = request.nodes.min
-    if have >= wanted:
-        return have, None
-    if not rooms.network:
-        return have, f"needs {request}; {NO_NETWORK}"
-    return have, f"needs {request}; {most_within(room, request)}, also when all are free"
-
-
-def most_within(room: Room, request: Request) -> str:
-    """`at most 2 nodes are under one switch of 2 hops (leaf0 or leaf1)`."""
-    assert request.max_hops is not None
-    n, names = room.most(request.max_hops), room.with_most(request.max_hops)
-    thing = "node" if request.nodes is not None else "slot"
-    if not names:
-        return "no two of them are under one switch"
-    told = " or ".join(names[:NAMES_TOLD])
-    more = f" or {len(names) - NAMES_TOLD} others" if len(names) > NAMES_TOLD else ""
-    are = f"{thing}s are" if n > 1 else f"{thing} is"
-    return f"at most {n} {are} under one switch of {request.max_hops} hops ({told}{more})"

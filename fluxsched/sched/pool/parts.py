@@ -21,26 +21,22 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ONE_PART
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.pool.choice import Candidates, Narrowed, PartChoice, need_of, restricted
-from fluxsched.sched.pool.near import hops_count, most_within, never_within
+from fluxsched.sched.pool.allowed_targets import Candidates, Narrowed, PartChoice, need_of, restricted
+from fluxsched.sched.pool.bitset import Bits, lowest, mask_of, words_of
+from fluxsched.sched.pool.near import hops_count
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
-    FIRST_FIT,
     LEAST_LOST,
     LIKE,
     WORST_FIT,
-    Bits,
     Block,
     Fits,
     Shape,
     instance_block,
     joined,
-    lowest,
-    mask_of,
-    words_of,
 )
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.select import Preferred, asked, counted, emit
+from fluxsched.sched.pool.select_targets import Preferred, emit
 from fluxsched.sched.pool.switches import PoolNetwork, Room, Rooms
 from fluxsched.sched.pool.target_class import TargetClass
 
@@ -96,7 +92,8 @@ class Hall:
         return made
 
     def shortfall(self) -> Shortfall | None:
-        """The parts that lack most together, of several such sets the smallest, then the first; None if all fit."""
+        """Return the parts that lack most together, of several such sets the smallest, then the first; None if all fit.
+        """
         needed = self._needed()
         short = [some for some in range(1, self._all + 1) if self._there[some] < needed[some]]
         if not short:
@@ -172,7 +169,7 @@ class NearParts:
         self._tries = 0
 
     def most(self, number: int) -> int:
-        """The most that a part could have within the bound, if it were alone."""
+        """Return the most that a part could have within the bound, if it were alone."""
         room = self.room(number)
         return max(room.most(self._request.max_hops), min(room.total, 1))
 
@@ -257,7 +254,7 @@ class NearEver:
         return False
 
     def _under_switches(self, mask: int, need: int) -> Iterator[int]:
-        """The targets under each switch with room for `need` of the mask, without switches below such a one."""
+        """Yield the targets under each switch with room for `need` of the mask, without switches below such a one."""
         room = Room(self._network)
         room.refresh({0: (1, dict(words_of(mask)))})
         seen: list[int] = []
@@ -352,72 +349,6 @@ def settle(hall: Hall, request: Request, extras: bool) -> None:
             hall.needs[number] = nodes.largest(hall.most(number)) or nodes.min
 
 
-# ---- reasons
-
-def infeasible_parts(request: Request, choices: Sequence[PartChoice]) -> str | None:
-    """Return which parts can never all be placed, and the targets there are for them; None if they can."""
-    short = _shortfall(request, suited_ever(choices))
-    if short is None:
-        return None
-    each = " of them" if len(short.parts) > 1 else ""
-    there = f"only {counted(short.there, 'node')}" if short.there else "no node"
-    suited = f"any{each}" if each else "it"
-    return f"needs {asked(request)}; {_need(request, short)}, the group has {there} for {suited}"
-
-
-def never_within_parts(pool: Pool, request: Request, choices: Sequence[PartChoice]) -> str | None:
-    """Return which part can never be within the bound on hops, or that never all are at one time; None if they could
-    be.
-    """
-    for part, (need, able) in zip(request.parts, choices, strict=True):
-        _, why = never_within(pool.rooms, able, part, need)
-        if why is not None:
-            return f"{part.label} {why}"
-    assert request.max_hops is not None
-    needs = [count.min for count in nodes_of(request)]
-    if NearEver(pool.rooms.network, needs, request.max_hops).can_be(suited_ever(choices)):
-        return None
-    return f"needs {asked(request)}; each part has room within the bound, but never all of them at one time"
-
-
-def insufficient_parts(pool: Pool, request: Request, choices: Sequence[PartChoice]) -> str:
-    """Return which parts cannot all be placed now; the other nodes that could ever suit them are down or busy."""
-    all_offers = [offers(choice, FIRST_FIT) for choice in choices]
-    now, ever = suited_now(all_offers), suited_ever(choices)
-    short = _shortfall(request, now)
-    if short is None and request.max_hops is not None:
-        near = NearParts(pool.rooms, request, {}, all_offers, 0)
-        each = [(part, near.room(number)) for number, part in enumerate(request.parts) if part.least_nodes > 1]
-        said = [f"of {part.label} {most_within(room, part)}" for part, room in each]
-        return f"needs {asked(request)}; all parts fit, but not that near each other: {'; '.join(said)}"
-    if short is None:
-        return f"needs {asked(request)}; none is free"
-    free = able = 0
-    for part in short.parts:
-        free |= now[part]
-        able |= ever[part]
-    down = (able & pool.down.mask).bit_count()
-    busy = able.bit_count() - down - free.bit_count()
-    said = [f"{counted(short.there, 'node')} {_are('fits', 'fit', short.there)} now" if free else "none is free"]
-    said += [f"{counted(n, 'node')} {_are('is', 'are', n)} {how}" for n, how in ((down, "down"), (busy, "busy")) if n]
-    return f"needs {asked(request)}; {_need(request, short)}; {', '.join(said)}"
-
-
-def _shortfall(request: Request, suited: Sequence[int]) -> Shortfall | None:
-    counts = {some: mask.bit_count() for some, mask in by_suited(suited).items()}
-    return Hall(counts, [count.min for count in nodes_of(request)]).shortfall()
-
-
-def _need(request: Request, short: Shortfall) -> str:
-    """`coordinator and workers need 5 nodes`."""
-    labels = [request.parts[part].label for part in short.parts]
-    names = " and ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
-    return f"{names} {_are('needs', 'need', len(labels))} {counted(short.needed, 'node')}"
-
-
-def _are(one: str, several: str, count: int) -> str:
-    return one if count == 1 else several
-
 
 # ---- suited
 
@@ -475,7 +406,7 @@ def suited_ever(choices: Sequence[PartChoice]) -> list[int]:
 
 
 def offers(choice: PartChoice, placement: str, among: int = ANY_RANK) -> list[IdleTargets]:
-    """The idle targets for a part, class by class, those in `among`."""
+    """Return the idle targets for a part, class by class, those in `among`."""
     placement = LIKE.get(placement, placement)
     found = []
     for targets, _, only, score in choice.able:
@@ -507,7 +438,7 @@ def _place(targets: TargetClass, placement: str) -> tuple[int, int]:
 
 
 def _idle(targets: TargetClass, only: Bits | None) -> int:
-    """The usable targets of a class of which nothing is taken."""
+    """Return the usable targets of a class of which nothing is taken."""
     level = targets.index.level(targets.cores, targets.gpus)
     words = {at: word if only is None else word & only.words.get(at, 0) for at, word in level.filled()}
     for kind, amount in targets.amounts:
@@ -531,7 +462,7 @@ def take_part(
     taken: int,
     among: int,
 ) -> Taken | None:
-    """The targets of one part, all of them in `among`; all parts that still need some can have theirs.
+    """Return the targets of one part, all of them in `among`; all parts that still need some can have theirs.
 
     None if there are too few. `early` come first, and `taken` are those of the parts before.
     """

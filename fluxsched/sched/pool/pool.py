@@ -13,27 +13,15 @@ from collections.abc import Iterable, Mapping
 from fluxsched.core.amounts import Amounts, less
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import GrowingResources, ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
-from fluxsched.sched.pool.amounts import AmountTargets
-from fluxsched.sched.pool.choice import Candidates, Choice, Narrowed, Prepared
+from fluxsched.sched.pool.allowed_targets import Candidates, Choice, Narrowed, Prepared
+from fluxsched.sched.pool.amounts import AmountTargets, AskedAmounts
+from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of, mask_of, words_of
 from fluxsched.sched.pool.countables import InstanceCountables
-from fluxsched.sched.pool.placement import (
-    LOW_BITS,
-    NO_TARGET,
-    WORD_SHIFT,
-    Bits,
-    Block,
-    Blocks,
-    Shape,
-    ids_of,
-    instance_amounts,
-    instance_block,
-    mask_of,
-    misplaced,
-    words_of,
-)
+from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks, Shape, instance_amounts, instance_block, misplaced
 from fluxsched.sched.pool.switches import Rooms
 from fluxsched.sched.pool.target_class import LEVELS_MAX, Target, TargetClass, TargetClasses
 
@@ -237,7 +225,7 @@ class Pool:
                 self.down_words[at] = self.down_words.get(at, 0) | falling
 
     def describe(self, add: Mapping[str, Idset], remove: Mapping[str, Idset]) -> None:
-        """Changes properties of targets of this pool; unknown names and ranks are ignored."""
+        """Change properties of targets of this pool; unknown names and ranks are ignored."""
         if self.amount_targets.by_rank:
             self.amount_targets.describe(add, remove)
         self._describe_classes(add, remove, self.ranks - Idset(self.amount_targets.members.mask()))
@@ -264,7 +252,7 @@ class Pool:
         self.classes.tidy()
 
     def connect(self, topology: Topology) -> None:
-        """Takes another topology for all targets."""
+        """Take another topology for all targets."""
         self._described.replace(self._described.whole.with_topology(topology))
         self.rooms.network.change(topology, self.source)
         self._renew()
@@ -272,7 +260,7 @@ class Pool:
     # ---- what is free (called by the ledger and by what-ifs)
 
     def take(self, blocks: Blocks) -> bool:
-        """Marks all of this busy, if all of it is free and may be used; else changes nothing and returns False."""
+        """Mark all of this busy, if all of it is free and may be used; else change nothing and return False."""
         single = self._single
         for block in blocks:
             at, word, cores, gpus, amounts = block
@@ -298,7 +286,7 @@ class Pool:
                 self._give_cut(at, word, cores, gpus, amounts)
 
     def _take_cut(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts) -> bool:
-        """Takes one block class by class."""
+        """Take one block class by class."""
         counted = word & self.amount_targets.members.words.get(at, 0)
         if counted == word and word:
             return not cores and not gpus and self.amount_targets.take(at, word, amounts)
@@ -354,7 +342,7 @@ class Pool:
     # ---- what a constraint allows
 
     def choice(self, constraint: Constraint) -> Choice:
-        """The classes and ranks that match, up or down; worked out once a generation."""
+        """Return the classes and ranks that match, up or down; worked out once a generation."""
         choice = self._choices.get(constraint)
         if choice is None:
             if len(self._choices) >= CHOICES_MAX:
@@ -366,6 +354,12 @@ class Pool:
         """Return the targets that a shape may choose from now: those its constraint allows and plugins leave."""
         narrowed = self.narrowed.get(shape.number) if self.narrowed else None
         return self.choice(shape.request.constraint) if narrowed is None else narrowed.now
+
+    def asked_amounts(self, request: Request, narrowed: Narrowed | None) -> AskedAmounts:
+        """Return a request of amounts with the targets that plugins leave it."""
+        if narrowed is None:
+            return AskedAmounts(self.amount_targets, request, [], None)
+        return AskedAmounts(self.amount_targets, request, narrowed.tiers, narrowed.ever_ranks)
 
     def narrow(self, shape: Shape, narrowed: Narrowed | None) -> None:
         """Set what plugins leave of the shape's choice (None: all), until the targets change."""

@@ -15,8 +15,8 @@ from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
-from fluxsched.sched.pool.choice import Need
-from fluxsched.sched.pool.placement import LOW_BITS, WORD_SHIFT, Bits, ids_of, words_of
+from fluxsched.sched.pool.allowed_targets import Need
+from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of, words_of
 
 
 class Place(NamedTuple):
@@ -120,7 +120,7 @@ class PoolNetwork:
         return self._switches
 
     def under(self, place: Place) -> Bits:
-        """The targets of a place."""
+        """Return the targets of a place."""
         bits = self._under.get(place)
         if bits is None:
             words: dict[int, int] = {}
@@ -133,7 +133,7 @@ class PoolNetwork:
         return bits
 
     def name(self, place: Place) -> str:
-        """The switch of a place."""
+        """Return the switch of a place."""
         return self.switches.levels[place.level].names[place.at]
 
     def places_of(self, rank: int) -> list[Place]:
@@ -146,7 +146,9 @@ class PoolNetwork:
         return found
 
     def common(self, ranks: Idset) -> list[tuple[int, Idset]]:
-        """The places that all of these targets are in, the lowest first: the largest hops there, and the targets."""
+        """Return the places that all of these targets are in, the lowest first: the largest hops there, and the
+        targets.
+        """
         found = []
         for place in self.places_of(ranks.min()) if ranks else ():
             there = Idset(self.under(place).mask())
@@ -236,7 +238,7 @@ class Room:
                     yield Place(number, at)
 
     def most(self, max_hops: int | None) -> int:
-        """The most that fits under one switch."""
+        """Return the most that fits under one switch."""
         found = 0
         for number, level in enumerate(self._network.switches.levels):
             if max_hops is not None and level.hops > max_hops:
@@ -245,7 +247,7 @@ class Room:
         return found
 
     def with_most(self, max_hops: int) -> list[str]:
-        """The switches under which that is, of the lowest level where there are such."""
+        """Return the switches under which that is, of the lowest level where there are such."""
         most = self.most(max_hops)
         for number, level in enumerate(self._network.switches.levels):
             if most and level.hops <= max_hops and most in self._by_room[number]:
@@ -323,7 +325,7 @@ class Rooms:
         self._generation = self._stamp = -1
 
     def get(self, key: RoomKey, generation: int) -> Room:
-        """The room of a kind, as it was when this was last asked; a new one if need be."""
+        """Return the room of a kind, as it was when this was last asked; a new one if need be."""
         if (generation, self.network.stamp) != (self._generation, self._stamp):
             self._kept.clear()
             self._generation, self._stamp = generation, self.network.stamp

@@ -18,18 +18,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_BITS, WORD_SHIFT, Bits, ids_of, words_of
 from fluxsched.sched.pool.countables import Countable, LostWeights
-from fluxsched.sched.pool.placement import (
-    BITS,
-    LOW_BITS,
-    WORD_BITS,
-    WORD_SHIFT,
-    WORST_FIT,
-    Bits,
-    Block,
-    ids_of,
-    words_of,
-)
+from fluxsched.sched.pool.placement import WORST_FIT, Block
 
 FAN_SHIFT: Final = 3
 FAN: Final = 1 << FAN_SHIFT
@@ -72,7 +63,7 @@ class FreeLevel(Bits):
         self.count -= word.bit_count()
 
     def transfer(self, at: int, word: int, n: int, other: FreeLevel) -> None:
-        """Moves `n` targets of a word, all of which are on this level, to another one."""
+        """Move `n` targets of a word, all of which are on this level, to another one."""
         words = self.words
         words[at] ^= word
         self.count -= n
@@ -86,7 +77,7 @@ class FreeLevel(Bits):
         other.count += n
 
     def filled(self, among: int = -1) -> Iterator[tuple[int, int]]:
-        """The words that are not empty, ascending, of those in the mask `among`: (number, word)."""
+        """Yield the words that are not empty, ascending, of those in the mask `among`: (number, word)."""
         words = self.words
         for at in ids_of(self.top & among):
             word = words[at]
@@ -107,7 +98,7 @@ class FreeLevel(Bits):
             index.tree.list_word(at, self)
 
     def unlist_word(self, at: int) -> None:
-        """Removes an empty word, from the masks, too."""
+        """Remove an empty word, from the masks, too."""
         index, top = self.index, self.top ^ 1 << at
         del self.words[at]
         self.top = top
@@ -220,7 +211,9 @@ class FreeIndex:
         return 0, 0
 
     def first(self, wanted: int) -> tuple[int, int]:
-        """The lowest word with a target on a level of this mask (of `best`), and all such targets in it; or (0, 0)."""
+        """Return the lowest word with a target on a level of this mask (of `best`), and all such targets in it; or (0,
+        0).
+        """
         if self.tree is None:
             self.tree = FirstFitTree(self)
         return self.tree.first(wanted)
@@ -244,7 +237,7 @@ class FirstFitTree:
                 self.list_word(at, level)
 
     def list_word(self, at: int, level: FreeLevel) -> None:
-        """A level lists this word from now on."""
+        """List this word on a level from now on."""
         bit, tiers = level.best_bit, self._tiers
         while at >= len(tiers[0]):
             for tier in tiers:
@@ -257,7 +250,7 @@ class FirstFitTree:
             at >>= FAN_SHIFT
 
     def unlist_word(self, at: int, level: FreeLevel) -> None:
-        """A level no longer lists this word."""
+        """Remove this word from the list of a level."""
         bit, below = level.best_bit, self._tiers[0]
         below[at] ^= bit
         for tier in self._tiers[1:]:
@@ -361,7 +354,7 @@ class TargetClass:
     # ---- members
 
     def add(self, at: int, word: int, cores: int, gpus: int) -> None:
-        """Adds targets with these ids, idle and down; unless the class is mixed, the ids are those of the class."""
+        """Add targets with these ids, idle and down; unless the class is mixed, the ids are those of the class."""
         self.members.put(at, word)
         if self.mixed:
             partials, partial = self.partials[at], (cores, gpus, self.index.level(self.cores, self.gpus))
@@ -370,7 +363,7 @@ class TargetClass:
                 partials[id] = partial
 
     def remove(self, at: int, word: int) -> None:
-        """Removes targets that are down."""
+        """Remove targets that are down."""
         self.members.drop(at, word)
         partials = self.partials[at]
         for id in ids_of(word):
@@ -380,7 +373,7 @@ class TargetClass:
                 countable.forget(at << WORD_SHIFT | id)
 
     def transfer(self, at: int, word: int, other: TargetClass) -> None:
-        """Moves targets that are down, busy or not, to another class with the same ids and amounts."""
+        """Move targets that are down, busy or not, to another class with the same ids and amounts."""
         self.members.drop(at, word)
         other.members.put(at, word)
         partials = self.partials[at]
@@ -396,7 +389,7 @@ class TargetClass:
                 countable.forget(rank)
 
     def set_up(self, at: int, word: int) -> None:
-        """Makes targets that were down usable."""
+        """Make targets that were down usable."""
         partials = self.partials[at]
         for id in ids_of(word) if any(partials) else ():
             partial = partials[id]
@@ -410,7 +403,7 @@ class TargetClass:
             self.idle.put(at, word)
 
     def set_down(self, at: int, word: int) -> None:
-        """Takes targets that were up out of use."""
+        """Take targets that were up out of use."""
         partials, idle, busy = self.partials[at], word & self.idle.at(at), word & self.busy.at(at)
         if idle:
             self.idle.drop(at, idle)
@@ -429,7 +422,7 @@ class TargetClass:
         return self._totals[rank] if self.mixed else (self.all_cores, self.all_gpus)
 
     def free_ids(self, rank: int) -> tuple[int, int]:
-        """The free cores and GPUs of a member."""
+        """Return the free cores and GPUs of a member."""
         partial = self.partials[rank >> WORD_SHIFT][rank & LOW_BITS]
         if partial is not None:
             return partial[0], partial[1]
@@ -448,7 +441,7 @@ class TargetClass:
     # ---- taking and giving: the caller names members of one word; False changes nothing
 
     def take(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts = ()) -> bool:
-        """Marks this busy on each of its targets, if it is free on all and all are up.
+        """Mark this busy on each of its targets, if it is free on all and all are up.
 
         `take` and `give` are most of what a pool does, so the steps of levels are written out there.
         """
@@ -500,7 +493,7 @@ class TargetClass:
         return True
 
     def give(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts = ()) -> bool:
-        """Marks this free on each of its targets, if it is busy on all; ids that they do not have are ignored."""
+        """Mark this free on each of its targets, if it is busy on all; ids that they do not have are ignored."""
         if amounts:
             return self._give_counted(at, word, cores, gpus, amounts)
         old, all_cores, all_gpus, n = self.busy, self.all_cores, self.all_gpus, 1
@@ -630,7 +623,7 @@ class TargetClass:
 
 
 def ranks_in(at: int, word: int) -> list[int]:
-    """The ranks of a word."""
+    """Return the ranks of a word."""
     base = at << WORD_SHIFT
     return [base + id for id in ids_of(word)]
 
@@ -683,7 +676,7 @@ class TargetClasses:
         return targets
 
     def add(self, mask: int, layout: Layout, traits: tuple[str, ...]) -> None:
-        """Adds new targets, which are down, to their class."""
+        """Add new targets, which are down, to their class."""
         mixed = layout not in self._layouts and len(self._layouts) >= LAYOUTS_MAX
         if not mixed:
             self._layouts.add(layout)
@@ -695,14 +688,14 @@ class TargetClasses:
             self._note(at, targets)
 
     def remove(self, at: int, word: int) -> None:
-        """Removes targets that are down."""
+        """Remove targets that are down."""
         for members, targets in self.by_word.get(at, ()):
             if mine := members & word:
                 targets.remove(at, mine)
                 self._note(at, targets)
 
     def move(self, at: int, word: int, targets: TargetClass, traits: tuple[str, ...]) -> None:
-        """Gives targets that are down other traits."""
+        """Give targets that are down other traits."""
         other = self._class(targets.layout, traits, mixed=targets.mixed)
         if other is not targets:
             targets.transfer(at, word, other)
@@ -710,7 +703,7 @@ class TargetClasses:
             self._note(at, targets)
 
     def _note(self, at: int, targets: TargetClass) -> None:
-        """Takes over which targets of a word are members of a class now."""
+        """Take over which targets of a word are members of a class now."""
         others = tuple([pair for pair in self.by_word.get(at, ()) if pair[1] is not targets])
         word = targets.members.words.get(at)
         found = (*others, (word, targets)) if word else others
@@ -721,7 +714,7 @@ class TargetClasses:
         self.settle(at)
 
     def settle(self, at: int) -> None:
-        """Notes whether all targets of a word are of one class."""
+        """Note whether all targets of a word are of one class."""
         found = self.by_word.get(at, ())
         if len(found) == 1 and at not in self._others.words:
             self.single[at] = found[0][1]
@@ -745,7 +738,7 @@ class TargetClasses:
                     yield targets, at, 1 << id, cores & all_cores, gpus & all_gpus, kept
 
     def by_traits(self, properties: Mapping[str, Idset], ranks: Idset) -> list[tuple[tuple[str, ...], Idset]]:
-        """The ranks by the properties that tell them apart; () for those with none, or above TRAITS_MAX."""
+        """Return the ranks by the properties that tell them apart; () for those with none, or above TRAITS_MAX."""
         sets: list[tuple[Idset, tuple[str, ...]]] = [(ranks, ())]
         for name, having in sorted(properties.items()):
             split = [(part & having, (*names, name)) for part, names in sets]

@@ -45,7 +45,7 @@ from fluxsched.sched.policy import (
     placement_of,
 )
 from fluxsched.sched.pool.placement import parts_in
-from fluxsched.sim.engine.system import SharedBy, System
+from fluxsched.sim.engine.assembly import SharedBy, System
 
 
 class RuleBroken(Exception):
@@ -91,7 +91,7 @@ class PreemptionJudge:
         self._awaited: dict[int, _Awaited] = {}
 
     def judge(self, decision: Preempt, waits: bool, now_s: float, line: str | None) -> None:
-        """Raises RuleBroken for a decision that may not be; `waits`: the job for which it is may start."""
+        """Raise RuleBroken for a decision that may not be; `waits`: the job for which it is may start."""
         jobid, beneficiary, _ = decision
         name = format_f58(jobid)
         if jobid not in self._running:
@@ -121,7 +121,9 @@ class PreemptionJudge:
         self._going.pop(jobid, None)
 
     def passed(self, waiting: Mapping[int, Any]) -> None:
-        """A pass has ended. Raises RuleBroken if a job still waits for which all have gone, and shares are the same."""
+        """Record that a pass has ended. Raises RuleBroken if a job still waits for which all have gone, and shares are
+        the same.
+        """
         going = set(self._going.values())
         users = frozenset(self._users.values())
         for jobid, awaited in list(self._awaited.items()):
@@ -171,7 +173,7 @@ class SizeJudge:
         self._jobs: dict[int, _Sized] = {}
 
     def began(self, jobid: int, request: Request, held: ResourceSet) -> None:
-        """A job has started; only elastic ones are of interest."""
+        """Record that a job has started; only elastic ones are of interest."""
         if request.elastic:
             self._jobs[jobid] = _Sized(request, held)
 
@@ -180,7 +182,7 @@ class SizeJudge:
         self._jobs.pop(jobid, None)
 
     def grew(self, jobid: int, added: ResourceSet) -> None:
-        """A job has got more."""
+        """Record that a job has got more."""
         job = self._jobs[jobid]
         by_label = added.parts
         for at, part in enumerate(job.parts):
@@ -189,13 +191,13 @@ class SizeJudge:
         self._check(jobid, job)
 
     def shrank(self, jobid: int, ranks: Idset) -> None:
-        """A job is to leave targets. Raises RuleBroken below a minimum."""
+        """Record that a job is to leave targets. Raises RuleBroken below a minimum."""
         job = self._jobs[jobid]
         job.ranks = [mine - ranks for mine in job.ranks]
         self._check(jobid, job)
 
     def judge_shrink(self, jobid: int, ranks: Idset) -> None:
-        """Raises RuleBroken for a decision that may not be."""
+        """Raise RuleBroken for a decision that may not be."""
         name, job = format_f58(jobid), self._jobs.get(jobid)
         if job is None:
             raise RuleBroken(SIZES, f"job {name} is shrunk, although no elastic job of this id runs")
@@ -290,7 +292,7 @@ class Checker:
             self.fair_overrides = getattr(policy, "fair_overrides", {})
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        """The policy's decisions, each judged."""
+        """Yield the policy's decisions, each judged."""
         decisions = self._policy.schedule(view, now_s)
         judge = _Pass(self, self._truth, now_s)
         try:
@@ -309,12 +311,12 @@ class Checker:
                 close()
 
     def check_promises(self, now_s: float) -> None:
-        """Raises RuleBroken if after a pass a job waits that was to have started."""
+        """Raise RuleBroken if after a pass a job waits that was to have started."""
         for jobid in self.promised.keys() & self._truth.waiting.keys():
             self.check_promise(jobid, now_s, " and still waits")
 
     def check_promise(self, jobid: int, now_s: float, what: str = "") -> None:
-        """Raises RuleBroken if this job was to have started before."""
+        """Raise RuleBroken if this job was to have started before."""
         promised_s = self.promised.get(jobid, inf)
         if self.promises_hold and now_s > promised_s + LATE_S:
             late = f"job {format_f58(jobid)}, the first in line, should have started {now_s - promised_s:g} s ago"
@@ -332,13 +334,13 @@ class _Pass:
         self._left = DECISIONS_EACH_MAX * len(truth.waiting) + DECISIONS_MORE_MAX
 
     def count(self) -> None:
-        """Raises RuleBroken when a pass has too many decisions."""
+        """Raise RuleBroken when a pass has too many decisions."""
         self._left -= 1
         if self._left < 0:
             raise RuleBroken(PROGRESS, "too many decisions in one pass: a pass should end when no job can start")
 
     def judge(self, decision: Decision, decisions: Iterator[Decision]) -> None:
-        """Raises RuleBroken if the decision breaks a law; what is no decision at all is for the engine to refuse."""
+        """Raise RuleBroken if the decision breaks a law; what is no decision at all is for the engine to refuse."""
         match decision:
             case Start(jobid, fit) if isinstance(fit, Fits):
                 self._start(jobid, fit)
@@ -480,7 +482,7 @@ class Harness:
     # ---- jobs
 
     def submit(self, spec: Jobspec, run_s: float = inf, priority: int = URGENCY, userid: int = 1) -> int:
-        """A job enters the queue; its id counts from 1."""
+        """Add a job to the queue; its id counts from 1."""
         jobid = len(self.jobs) + 1
         self._enter(jobid, HarnessJob(spec, priority, self.now_s, run_s, userid))
         return jobid
@@ -506,7 +508,7 @@ class Harness:
         self.system.send("sched.prioritize", PrioritizeRequest([(jobid, priority)]))
 
     def end(self, jobid: int) -> None:
-        """A running job ends and gives everything back."""
+        """End a running job, which gives everything back."""
         held = self.running.pop(jobid)
         del self.ends_s[jobid], self.truth.running[jobid], self.truth.users[jobid]
         self.checker.preemptions.ended(jobid)
@@ -516,7 +518,7 @@ class Harness:
         self.system.free(jobid)
 
     def _leave(self, jobid: int, left: ResourceSet) -> None:
-        """A running job has ended on some of its targets."""
+        """End a running job on some of its targets."""
         self.running[jobid] = self.running[jobid].restrict(self.running[jobid].ranks - left.ranks)
         self._give_back(left)
         self.system.free_part(jobid, left)
@@ -528,7 +530,7 @@ class Harness:
             self.truth.free[rank] = cores | more_cores, gpus | more_gpus
 
     def limit(self, jobid: int, limit_s: float) -> None:
-        """A running job may run so long from now on."""
+        """Let a running job run so long from now on."""
         self.system.send("sched.expiration", ExpirationRequest(jobid, self.now_s + limit_s))
         self.ends_s[jobid] = min(self.ends_s[jobid], self.now_s + limit_s)
 
@@ -536,16 +538,16 @@ class Harness:
 
     def offline(self, targets: Idset) -> None:
         """Targets go offline; jobs there keep running."""
-        self.system.tell(self.system.module.set_offline(targets, self.now_s))
+        self.system.pass_on(self.system.module.set_offline(targets, self.now_s))
 
     def drain(self, targets: Idset) -> None:
-        """An administrator takes targets out of use."""
+        """Take targets out of use, as an administrator would."""
         self._drained |= targets
-        self.system.tell(self.system.module.drain(targets, "conformance", "update", None, self.now_s))
+        self.system.pass_on(self.system.module.drain(targets, "conformance", "update", None, self.now_s))
 
     def move(self, targets: Idset) -> None:
         """Targets leave the group at once: jobs there end."""
-        self.system.tell(self.system.module.assign(targets, ELSEWHERE, self.now_s))
+        self.system.pass_on(self.system.module.assign(targets, ELSEWHERE, self.now_s))
 
     def lose(self, targets: Idset) -> None:
         """Targets are gone, and the jobs on them."""
@@ -556,16 +558,16 @@ class Harness:
     def restore(self) -> None:
         """All targets are back, and usable again."""
         module, now_s = self.system.module, self.now_s
-        self.system.tell(module.set_online(self.ranks, now_s))
+        self.system.pass_on(module.set_online(self.ranks, now_s))
         if self._drained:
-            self.system.tell(module.undrain(self._drained, None, "update", None, now_s))
+            self.system.pass_on(module.undrain(self._drained, None, "update", None, now_s))
             self._drained = EMPTY
         if elsewhere := self.ranks - module.targets_of_group(DEFAULT_GROUP):
-            self.system.tell(module.include(elsewhere, now_s))
+            self.system.pass_on(module.include(elsewhere, now_s))
 
     def resources_end(self, in_s: float) -> None:
-        """The resources themselves get an expiration."""
-        self.system.tell(self.system.module.set_expiration(self.now_s + in_s, self.now_s))
+        """Give the resources themselves an expiration."""
+        self.system.pass_on(self.system.module.set_expiration(self.now_s + in_s, self.now_s))
 
     # ---- time
 
@@ -611,7 +613,7 @@ class Harness:
         raise RuleBroken(PROGRESS, f"jobs are left after {INSTANTS_MAX} instants")
 
     def reloaded(self) -> Harness:
-        """The scheduler module is reloaded: a fresh policy takes over running jobs, and waiting jobs are sent again."""
+        """Reload the scheduler module: a fresh policy takes over running jobs, and waiting jobs are sent again."""
         running = [
             _hello(jobid, self.jobs[jobid], held) for jobid, held in self.running.items()
         ]
@@ -629,7 +631,7 @@ class Harness:
     # ---- within
 
     def _first(self) -> int | None:
-        """The first job of the queue, in RFC 27's order."""
+        """Return the first job of the queue, in RFC 27's order."""
         line = [(-job.priority, job.submit_s, jobid) for jobid, job in self._offered()]
         return min(line)[2] if line else None
 
@@ -637,7 +639,7 @@ class Harness:
         return ((jobid, self.jobs[jobid]) for jobid in self.truth.waiting if jobid not in self.truth.on_hold)
 
     def began(self, granted: Granted) -> None:
-        """A job got its resources."""
+        """Record that a job got its resources."""
         jobid = granted.jobid
         del self.truth.waiting[jobid]
         self.truth.started.add(jobid)
@@ -648,26 +650,26 @@ class Harness:
         self.checker.sizes.began(jobid, self.jobs[jobid].spec.request, granted.resources)
 
     def grew(self, grown: Grown) -> None:
-        """A running job got more."""
+        """Record that a running job got more."""
         held = self.running[grown.jobid]
         self._hold(grown.jobid, grown.resources)
         self.running[grown.jobid] = held | grown.resources
         self.checker.sizes.grew(grown.jobid, grown.resources)
 
     def shrank(self, shrunk: Shrunk) -> None:
-        """A running job leaves targets, which takes a moment."""
+        """Record that a running job leaves targets, which takes a moment."""
         self.checker.sizes.shrank(shrunk.jobid, shrunk.ranks)
         left = self.running[shrunk.jobid].restrict(shrunk.ranks)
         self._leaving.append((self.now_s + GRACE_S, shrunk.jobid, left))
 
     def left(self, jobid: int, note: str) -> None:
-        """A waiting job was denied or canceled."""
+        """Record that a waiting job was denied or canceled."""
         self.truth.waiting.pop(jobid, None)
         self.truth.users.pop(jobid, None)
         self.truth.on_hold.discard(jobid)
 
     def raised(self, jobid: int, type: str, for_jobid: int | None) -> None:
-        """A running job gets a fatal exception, and ends; a preempted one takes a moment."""
+        """Record that a running job gets a fatal exception, and ends; a preempted one takes a moment."""
         if type == PREEMPT:
             self.ends_s[jobid] = min(self.ends_s[jobid], self.now_s + GRACE_S)
         else:

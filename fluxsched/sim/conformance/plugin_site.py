@@ -146,7 +146,7 @@ class PluginJudge:
         raise AttributeError(name)
 
     def note(self, law: str, what: str, line: str | None = None) -> None:
-        """Notes what was found, unless something was before."""
+        """Note what was found, unless something was before."""
         self.found.setdefault(law, Noted(what, line))
 
     # ---- calls
@@ -208,7 +208,7 @@ class PluginJudge:
             self._wait(args[0].jobid, args[2], answer, line)
 
     def _hold(self, point: str, args: tuple[Any, ...], answer: Any, again: Callable[[], Any], line: str | None) -> None:
-        """An answer about a shape holds until the targets or the plugin's generation change."""
+        """Check that an answer about a shape holds until the targets or the plugin's generation change."""
         shape = args[0].number
         if isinstance(answer, Skip):
             self._skipped.add((point, shape))
@@ -311,7 +311,7 @@ class PluginSite:
         self.scheduler.grown(DEFAULT_GROUP, resources, resources.ranks, EMPTY, self.now_s)
 
     def submit(self, run_s: float, system: Mapping[str, Any] | None = None, userid: int = 0, **asked: Any) -> int:
-        """A job comes, with attributes of its own; its limit is a little above its run time."""
+        """Add a job with attributes of its own; its limit is a little above its run time."""
         self._last += 1
         jobid = self._last
         raw = Jobspec.from_command(["true"], duration_s=run_s * 1.5, **asked).raw
@@ -355,7 +355,7 @@ class PluginSite:
             self.advance(end_s)
 
     def end(self, jobid: int) -> None:
-        """A running job ends, or a waiting one is canceled."""
+        """End a running job, or cancel a waiting one."""
         if self.running.pop(jobid, None) is not None:
             self._apply(self.scheduler.free_all(jobid, self.now_s))
         elif jobid in self.waiting:

@@ -64,7 +64,7 @@ class Tried(NamedTuple):
     make: Callable[[], Plugin]
 
     def site(self, others: tuple[Any, ...] = (), failing: dict[str, int] | None = None, **of: Any) -> TriedSite:
-        """The plugin between others, judged."""
+        """Return the plugin between others, judged."""
         judge = PluginJudge(self.make(), failing)
         plugins = [*others[:1], judge, *others[1:]]
         return TriedSite(PluginSite(self.policy, plugins, [judge], **of), judge)
@@ -85,7 +85,7 @@ Case = Callable[[Tried, RandomSource, list[PluginJudge]], bool]
 
 
 def words_of(plugin: object) -> list[str]:
-    """The short texts in a plugin's own code: what it compares labels with is mostly among them."""
+    """Return the short texts in a plugin's own code: what it compares labels with is mostly among them."""
     found: dict[str, None] = {}
     for _, method in inspect.getmembers(type(plugin), inspect.isfunction):
         codes: list[CodeType] = [method.__code__]
@@ -99,7 +99,7 @@ def words_of(plugin: object) -> list[str]:
 
 
 def arrive(tried: TriedSite, chance: RandomSource, jobs: int) -> None:
-    """Some jobs of any kind, with any labels that the plugin reads."""
+    """Add some jobs of any kind, with any labels that the plugin reads."""
     words = words_of(tried.judge.plugin)
     for _ in range(jobs):
         system: dict[str, Any] = {}
@@ -157,7 +157,9 @@ def _ordinary(tried: Tried, chance: RandomSource, judges: list[PluginJudge]) -> 
 
 
 def under_policy(tried: Tried, chance: RandomSource, judges: list[PluginJudge]) -> bool:
-    """The ordinary days of the suite for policies, with their laws; a plugin that holds jobs back may leave some."""
+    """Return the ordinary days of the suite for policies, with their laws; a plugin that holds jobs back may leave
+    some.
+    """
     judge: Any = PluginJudge(tried.make())
     judges.append(judge)
     try:
@@ -233,7 +235,9 @@ class Bystander:
 
 
 def leaks(tried: Tried, chance: RandomSource, judges: list[PluginJudge]) -> bool:
-    """Starts fail after reserve, again and again; then as many jobs start as at first, and nothing is kept of them."""
+    """Have starts fail after reserve, again and again; then as many jobs start as at first, and nothing is kept of
+    them.
+    """
     for point in LATER_POINTS:
         bystander, objector = Bystander(), Objector(point)
         there = tried.site((bystander, objector))
@@ -458,7 +462,7 @@ def _try(
 # ---- the plugin that is tried
 
 def check_words(spec: str, policy: str) -> None:
-    """Raises InvalidValue for words that name no plugin, policy or file; no code of a plugin is run."""
+    """Raise InvalidValue for words that name no plugin, policy or file; no code of a plugin is run."""
     check_plugin(spec)
     name = spec.partition(":")[0]
     if is_file(name) and not Path(name).is_file():
@@ -474,7 +478,7 @@ def check(
     time_limit: TimeLimit,
     began: Callable[[str, int], None] = lambda rule, seed: None,
 ) -> Iterator[RuleVerdict]:
-    """The suite on a plugin, `NAME:key=value` or a file; `began` is called before each case, with rule and seed.
+    """Yield the suite on a plugin, `NAME:key=value` or a file; `began` is called before each case, with rule and seed.
 
     Raises InvalidValue if plugin or policy cannot be made.
     """
@@ -490,5 +494,5 @@ def _made(spec: str) -> Plugin:
 
 
 def unclear(case: tuple[str, int] | None, what: str) -> Iterator[RuleVerdict]:
-    """The report when the suite itself ended early."""
+    """Yield the report when the suite itself ended early."""
     return all_unclear(ALL_SAYS, case, what)

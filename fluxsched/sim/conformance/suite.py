@@ -34,7 +34,7 @@ from fluxsched.sim.conformance.harness import (
     MakeHarness,
     RuleBroken,
 )
-from fluxsched.sim.engine.system import with_system
+from fluxsched.sim.engine.trace_jobspecs import with_system
 from fluxsched.sim.policy_guard import exit_text, policy_faults
 from fluxsched.system.clock import RandomSource, seeded
 
@@ -86,7 +86,7 @@ EMPTY_CONSTRAINTS: tuple[dict[str, object], ...] = (
 
 
 def spec_of(limit_s: float = 0.0, *, constraint: object = None, **asked: object) -> Jobspec:
-    """A job, in the words of `Jobspec.from_command`; the same words are read once."""
+    """Return a job, in the words of `Jobspec.from_command`; the same words are read once."""
     return _read(limit_s, json.dumps(constraint), **asked)
 
 
@@ -132,7 +132,7 @@ def some(harness: Harness, chance: RandomSource) -> Idset:
 
 
 def take_away(harness: Harness, chance: RandomSource) -> None:
-    """Some targets go offline, are drained, moved away, or lost with their jobs."""
+    """Take some targets offline, drain them, move them away, or lose them with their jobs."""
     targets = some(harness, chance)
     if targets:
         chance.choice((harness.offline, harness.drain, harness.move, harness.lose))(targets)
@@ -240,7 +240,7 @@ def expiration(make: MakeHarness, chance: RandomSource) -> bool:
 
 
 def reload(make: MakeHarness, chance: RandomSource) -> bool:
-    """The scheduler module is reloaded in the middle of a pass: another policy object takes over running jobs."""
+    """Reload the scheduler module in the middle of a pass: another policy object takes over running jobs."""
     harness = make(MACHINE)
     for _ in range(ROUNDS):
         arrive(harness, chance, MANY)
@@ -253,7 +253,9 @@ def reload(make: MakeHarness, chance: RandomSource) -> bool:
 
 
 def preempts(make: MakeHarness, chance: RandomSource) -> bool:
-    """The jobs of one user fill the machine, and most may be preempted; then others come, and nothing else happens."""
+    """Have the jobs of one user fill the machine, most of which may be preempted; then others come, and nothing else
+    happens.
+    """
     harness = make("8x4")  # where there are GPUs, whose cores are all taken may be within the share
     for _ in range(MANY * 4):
         spec = spec_of(FAR_S, cores_per_task=chance.randint(1, 2))
@@ -307,7 +309,7 @@ def not_nothing(make: MakeHarness, chance: RandomSource) -> bool:
 
 
 def rounding(make: MakeHarness, chance: RandomSource) -> bool:
-    """A reservation begins at a power of two: a difference and a sum disagree on which jobs end by then."""
+    """Have a reservation begin at a power of two: a difference and a sum disagree on which jobs end by then."""
     harness = make("3x1")
     power_s = 2.0 ** frexp(harness.now_s)[1]
     harness.advance(power_s - 20)
@@ -354,7 +356,8 @@ def _in_queue(queue: str, limit_s: float, nodes: int, ranks: str) -> Jobspec:
 
 
 def frozen(make: MakeHarness, chance: RandomSource) -> bool:
-    """A job ends early, so the reservation of the first in line moves up, and what fitted before it no longer does."""
+    """Have a job end early, so the reservation of the first in line moves up, and what fitted before it no longer does.
+    """
     harness = make("4x1")
     early = harness.submit(spec_of(1000.0, nodes=2))
     harness.submit(spec_of(100.0, nodes=1))
@@ -393,7 +396,7 @@ USERS = 3
 
 
 def elastic_spec(limit_s: float, least: int, most: int) -> Jobspec:
-    """A job that may have from `least` to `most` whole targets while it runs."""
+    """Return a job that may have from `least` to `most` whole targets while it runs."""
     return spec_of(limit_s, nodes=f"{least}-{most}", exclusive=True, elastic=True)
 
 
@@ -558,7 +561,7 @@ def _pass_s(make: MakeHarness, stopwatch: Callable[[], float], size: int) -> flo
 
 
 def _full(make: MakeHarness, size: int) -> Harness:
-    """A full machine, on which no job can start, and a queue.
+    """Return a full machine, on which no job can start, and a queue.
 
     Jobs take targets whole: there planning is counting, so that what is measured is the policy and not the pool.
     """
@@ -728,7 +731,9 @@ def tried(
 
 
 def unclear(case: tuple[str, int] | None, what: str) -> Iterator[RuleVerdict]:
-    """The report when the suite itself ended early: `what` happened in a case of this rule; all others are unclear."""
+    """Yield the report when the suite itself ended early: `what` happened in a case of this rule; all others are
+    unclear.
+    """
     return all_unclear({**LAWS, **{name: rule.says for name, rule in RULES.items()}}, case, what)
 
 
@@ -771,7 +776,7 @@ def _cost(
 # ---- the policy that is tried
 
 def check_words(spec: str) -> None:
-    """Raises InvalidValue for words that name no policy or file, and for options that one of ours does not have."""
+    """Raise InvalidValue for words that name no policy or file, and for options that one of ours does not have."""
     check_policy(spec)
     check_files(spec)
 
@@ -783,8 +788,8 @@ def check(
     time_limit: TimeLimit,
     began: Callable[[str, int], None] = lambda rule, seed: None,
 ) -> Iterator[RuleVerdict]:
-    """The conformance suite on a policy, `NAME:key=value` or a file; `began` is called before each case, with rule and
-    seed.
+    """Yield the conformance suite on a policy, `NAME:key=value` or a file; `began` is called before each case, with
+    rule and seed.
 
     Raises InvalidValue if it cannot be made.
     """

@@ -1,16 +1,12 @@
-"""The simulation itself: virtual time drives the production scheduler, and running a job is a timer.
+"""The simulation itself: virtual time (`Agenda`) drives the production scheduler, and running a job is a timer.
 
 Law: at one instant first all ends take effect, then what happens to the site, then all submissions, and last what only
 wakes the scheduler; among equals the order in which they were planned decides; the planned objects are never compared.
 Time never runs backwards. What is due while time passes between two instants (`pass_by`) belongs to the next one.
-Nothing is decided here, and with `enabled` false nothing is recorded. An attempt has a job id of its own, as in an
-instance, and all attempts of a job have one row of the table. Job `row` begins as job id `row` + 1; the ids of later
-attempts follow those of all first ones. Work is done by the cores that a job has, but for those that it is to leave; a
-job ends with the last of its work, or at its limit. All others end after their run time, and nothing of them is kept
-here. At each instant all ends, then all changes of the site, then all submissions take effect, and one pass follows.
-The scheduler knows the limit but not the run time; a job ends after the shorter of the two. What a pass starts and ends
-at once is for the next pass of the same instant. Same trace, same options: same schedule. With time of its own
-(`own_time`) an instant takes as much virtual time as real time, and what happens meanwhile is for the next one.
+Nothing is decided here. The scheduler knows the limit but not the run time; a job ends after the shorter of the two.
+One pass follows each instant; what it starts and ends at once is for the next pass of the same instant. Same trace,
+same options: same schedule. With time of its own (`own_time`) an instant takes as much virtual time as real time, and
+what happens meanwhile is for the next one.
 """
 
 from __future__ import annotations
@@ -19,21 +15,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf
 from sys import float_info
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobspec import Jobspec, Request
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.topology import Topology
 from fluxsched.sched.decisions import PREEMPT, Granted, Grown, Shrunk
-from fluxsched.sched.fair.accounts import FairSettings, Vector
-from fluxsched.sched.fair.usage import AmountCounter, summed
+from fluxsched.sched.fair.accounts import FairSettings
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policy import Policy
-from fluxsched.sched.pool.placement import Fits
-from fluxsched.sim.engine.site import OUTAGE, Site, SiteEvent, effects_of
-from fluxsched.sim.engine.system import SharedBy, System, TraceJobspecs
-from fluxsched.sim.result import UNKNOWN_USER, Cost, Result
+from fluxsched.sim.engine.assembly import SharedBy, System
+from fluxsched.sim.engine.job_records import AmountRecorder, Attempts, PartLeft, Sizes, Users, largest_hops
+from fluxsched.sim.engine.site import Site
+from fluxsched.sim.engine.site_events import OUTAGE, SiteEvent, effects_of
+from fluxsched.sim.engine.trace_jobspecs import TraceJobspecs
+from fluxsched.sim.result import Cost, Result
 from fluxsched.sim.table import (
     COMPLETED,
     DENIED,
@@ -44,12 +40,9 @@ from fluxsched.sim.table import (
     TIMEOUT,
     UNSUBMITTED,
     WAITING,
-    AmountColumns,
     Columns,
-    Preemption,
-    Resizing,
 )
-from fluxsched.sim.traces import Trace, TraceJob, followers
+from fluxsched.sim.traces import Trace, followers
 
 END, SITE, SUBMIT, WAKE = range(4)
 """Kinds of events, in the order in which those of one instant take effect."""
@@ -117,238 +110,6 @@ class Agenda:
                 self._submitted += 1
                 submit_s = submits_s[self._submitted]
             yield found
-
-
-# ---- users
-
-NAMED_FROM: Final = 1 << 32
-"""User ids have 32 bits: above are those of users that a trace names by texts."""
-
-
-class Users:
-    """Ids of users by name; numbers stand for themselves."""
-
-    def __init__(self) -> None:
-        self._ids: dict[str | None, int] = {}
-        self._names: list[str] = []
-
-    def userid(self, user: int | str | None) -> int:
-        """The number of a user."""
-        if isinstance(user, int):
-            return user
-        userid = self._ids.get(user)
-        if userid is None:
-            userid = self._ids[user] = NAMED_FROM + len(self._names)
-            self._names.append(UNKNOWN_USER if user is None else user)
-        return userid
-
-    def name(self, userid: int) -> str:
-        """The trace's name for a number."""
-        at = userid - NAMED_FROM
-        return self._names[at] if 0 <= at < len(self._names) else str(userid)
-
-
-# ---- recording of amounts
-
-class AmountRecorder:
-    """Recorder of the amounts that `rows` jobs request and hold; equal ones are one object."""
-
-    def __init__(self, site: Site, system: System, enabled: bool, rows: int) -> None:
-        self.enabled = enabled
-        self.amounts: AmountColumns | None = None
-        self._system = system
-        kinds = ("core", "gpu", *[kind for kind, _ in site.resources.counted()])
-        self._counter = AmountCounter(kinds)
-        self._nothing: Vector = (0,) * len(kinds)
-        self._known: dict[Vector, Vector] = {}
-        if enabled:
-            self.amounts = AmountColumns(kinds, [self._nothing] * rows, [])
-            self.changed(0.0)
-
-    def asked(self, row: int, request: Request) -> None:
-        """The least that a job asks for."""
-        assert self.amounts is not None
-        vector = self._counter.of_request(request)
-        self.amounts.of_row[row] = self._known.setdefault(vector, vector)
-
-    def held(self, row: int, fit: Fits) -> None:
-        """Record the amounts that the job in this row got."""
-        assert self.amounts is not None
-        vector = self._counter.of_blocks(fit.blocks)
-        self.amounts.of_row[row] = self._known.setdefault(vector, vector)
-
-    def changed(self, now_s: float) -> None:
-        """Other targets may be usable from now on."""
-        if self.amounts is not None:
-            resources = self._system.module.resources
-            usable = self._counter.of_targets(resources, self._system.usable())
-            vector = summed((usable, self._counter.of_amounts(resources.shared)), len(self._nothing))
-            self.amounts.capacity.append((now_s, vector))
-
-
-# ---- attempts of preempted jobs
-
-class Attempts:
-    """Rows of preempted jobs; `requeue` is how often each row's job may be submitted again.
-
-    `preemptions` are those that have happened, in order; `known` is false until the first job is preempted, or
-    true from the beginning where ends may be late.
-    """
-
-    def __init__(self, requeue: list[int], known: bool = False) -> None:
-        self.preemptions: list[Preemption] = []
-        self.known = known
-        self._first_ids = len(requeue)
-        self._left = requeue
-        self._rows: list[int] = []  # of ids after the first ones
-        self._ids: dict[int, int] = {}  # of rows that were submitted again
-        self._going: dict[int, tuple[float, int]] = {}  # row -> when it ends at the latest, and for which row
-
-    def row(self, jobid: int) -> int:
-        """The row of an attempt."""
-        return jobid - 1 if jobid <= self._first_ids else self._rows[jobid - self._first_ids - 1]
-
-    def jobid(self, row: int) -> int:
-        """The id of a row's present attempt."""
-        return self._ids.get(row, row + 1) if self._ids else row + 1
-
-    def preempt(self, row: int, end_s: float, for_row: int) -> bool:
-        """The running job of a row is to be over by `end_s`, for that of another (or NO_ROW); False if it goes
-        already.
-        """
-        if row in self._going:
-            return False
-        self.known = True
-        self._going[row] = end_s, for_row
-        return True
-
-    def goes(self, row: int) -> bool:
-        """Return whether the running job in this row was preempted."""
-        return row in self._going
-
-    def latest_end_s(self, row: int) -> float:
-        """By when a job that goes is over; inf for any other."""
-        return self._going[row][0] if row in self._going else inf
-
-    def ended(self, row: int, start_s: float, end_s: float, procs: int, ranks: str | None = None) -> bool:
-        """An attempt that was preempted is over: whether there is to be another one."""
-        _, for_row = self._going.pop(row)
-        again = self._left[row] > 0
-        if again:
-            self._left[row] -= 1
-        self.preemptions.append(Preemption(row, start_s, end_s, procs, for_row, again, ranks))
-        return again
-
-    def next_id(self, row: int) -> int:
-        """The id of a further attempt."""
-        self._rows.append(row)
-        jobid = self._ids[row] = self._first_ids + len(self._rows)
-        return jobid
-
-
-# ---- distances within jobs
-
-def largest_hops(topology: Topology, resources: ResourceSet) -> int | None:
-    """The most between any two targets of the job, of each part where it has several.
-
-    None where there is but one target, or where some are not connected.
-    """
-    parts = resources.parts
-    ranks = list(parts.values()) if parts else [resources.ranks]
-    found = [_of_hosts(topology, resources.hosts(each).hosts) for each in ranks if len(each) > 1]
-    known = [hops for hops in found if hops is not None]
-    return max(known, default=None)
-
-
-def _of_hosts(topology: Topology, hosts: Sequence[str]) -> int | None:
-    common = topology.lowest_common(hosts)
-    if common is None:
-        return None
-    leaves = {topology.leaf_of[host] for host in hosts}
-    return 2 * (max([topology.chain(leaf).index(common) for leaf in leaves]) + 1)
-
-
-# ---- sizes of elastic jobs
-
-class PartLeft(NamedTuple):
-    """A job that goes on has ended on these targets."""
-
-    jobid: int
-    resources: ResourceSet
-
-
-class SizedJob:
-    """One that runs: what it has, since when it has just these cores, and when it ends if that stays so."""
-
-    __slots__ = ("at_start", "cores", "due_s", "is_done_at_end", "latest_s", "left", "resources", "since_s")
-
-    def __init__(self, resources: ResourceSet, job: TraceJob, now_s: float, limit_s: float) -> None:
-        self.resources = resources
-        self.cores = self.at_start = resources.count("core")
-        self.since_s = now_s
-        self.left = inf if job.work is None else job.work
-        self.latest_s = now_s + (limit_s if job.work is not None else min(job.run_s, limit_s))
-        self.is_done_at_end = job.run_s <= limit_s
-        self.due_s = self._end_s()
-
-    def set_cores(self, cores: int, now_s: float) -> None:
-        """Set the number of cores that the job has from now on."""
-        self.left = max(0.0, self.left - self.cores * (now_s - self.since_s))
-        self.cores, self.since_s = cores, now_s
-        self.due_s = self._end_s()
-
-    def _end_s(self) -> float:
-        return min(self.latest_s, self.since_s + self.left / self.cores)
-
-
-class Sizes:
-    """Running jobs of variable size, by row; `resizes` are all changes so far."""
-
-    def __init__(self, jobs: Sequence[TraceJob]) -> None:
-        self.rows = {row for row, job in enumerate(jobs) if job.work is not None or job.ask.elastic}
-        """Of jobs that this is about."""
-        self.running: dict[int, SizedJob] = {}
-        self.resizes: list[Resizing] = []
-        self._jobs = jobs
-        self._begun: dict[int, int] = {}  # row -> how many resizes there were before its present attempt
-
-    def began(self, row: int, resources: ResourceSet, now_s: float, limit_s: float) -> float:
-        """A job starts: when it ends if it keeps its size."""
-        job = self.running[row] = SizedJob(resources, self._jobs[row], now_s, limit_s)
-        self._begun[row] = len(self.resizes)
-        return job.due_s
-
-    def grew(self, row: int, added: ResourceSet, now_s: float) -> float:
-        """Add resources to the job in this row; return its new end."""
-        job = self.running[row]
-        job.resources |= added
-        return self._resize(row, job, added.count("core"), added.ranks, now_s)
-
-    def shrank(self, row: int, ranks: Idset, now_s: float) -> tuple[ResourceSet, float]:
-        """Take the job in this row off these targets; return the resources that it had there, and its new end."""
-        job = self.running[row]
-        leaves = job.resources.restrict(ranks)
-        job.resources = job.resources.restrict(job.resources.ranks - ranks)
-        return leaves, self._resize(row, job, -leaves.count("core"), ranks, now_s)
-
-    def _resize(self, row: int, job: SizedJob, change: int, ranks: Idset, now_s: float) -> float:
-        job.set_cores(job.cores + change, now_s)
-        self.resizes.append(Resizing(row, now_s, None, change, str(ranks)))
-        return job.due_s
-
-    def ended(self, row: int, now_s: float) -> bool:
-        """An attempt is over: whether it has had all its work, if it had to have some."""
-        job = self.running.pop(row)
-        for at in range(self._begun.pop(row), len(self.resizes)):
-            if self.resizes[at].row == row:
-                self.resizes[at] = self.resizes[at]._replace(until_s=now_s)
-        job.set_cores(job.cores, now_s)
-        work = self._jobs[row].work
-        return job.is_done_at_end if work is None else job.left <= work * DONE
-
-
-DONE = 1e-9
-"""Of the work of a job may be left when it ends with it, as doubles round."""
 
 
 # ---- the simulation
@@ -472,12 +233,12 @@ class Simulation:
         return wakes
 
     def _consider(self, events: list[tuple[int, object]], now_s: float) -> None:
-        """The pass is over that began after these events."""
+        """Record when the pass was over that began after these events."""
         submit_s = self._submit_s
         self._considered_s += [now_s - submit_s[at] for kind, at in events if kind == SUBMIT]  # type: ignore[call-overload]
 
     def _plan_wake(self) -> None:
-        """A pass may be due though nothing happens until then. An earlier one that was planned does no harm."""
+        """Plan a pass that is due though nothing happens until then. An earlier one that was planned does no harm."""
         wake_s = self._scheduler.next_notice_s
         if wake_s in (self._wake_s, inf):
             return
@@ -503,7 +264,7 @@ class Simulation:
                 self._agenda.at(submit_s, SUBMIT, at)
 
     def _follow(self, at: int) -> None:
-        """The job has ended or was denied: jobs that follow it are submitted after their think time."""
+        """Record that the job has ended or was denied: jobs that follow it are submitted after their think time."""
         for follower in self._followers.get(at, ()):
             think_s = self._jobs[follower].think_s or 0.0
             self._submit_s[follower] = self._agenda.now_s + think_s
@@ -527,7 +288,7 @@ class Simulation:
         self.system.submit(at + 1, job.urgency, userid, self._submit_s[at], spec)
 
     def _submit_again(self, at: int) -> None:
-        """A preempted job, in line by its first submission."""
+        """Submit a preempted job, in line by its first submission."""
         job = self._jobs[at]
         self._state[at], self._start[at], self._end[at] = WAITING, None, None
         spec = self._specs.of(job)
@@ -536,7 +297,7 @@ class Simulation:
         self.system.submit(jobid, job.urgency, self._users.userid(job.user), self._submit_s[at], spec)
 
     def began(self, granted: Granted) -> None:
-        """A job got its resources."""
+        """Record that a job got its resources."""
         at, now_s = granted.jobid - 1, self.system.now_s
         if at >= self._rows:
             at = self._attempts.row(granted.jobid)
@@ -575,10 +336,10 @@ class Simulation:
             self._ranks[at] = str(resources.ranks)
         if self._tracking:
             self._held[at] = resources.ranks
-            self.system.tell(self.system.module.hold(self._attempts.jobid(at), resources.ranks))
+            self.system.pass_on(self.system.module.hold(self._attempts.jobid(at), resources.ranks))
 
     def _finish(self, at: int, now_s: float, state: str | None = None) -> None:
-        """A job ends by its timer, or earlier; its timer is then ignored."""
+        """End a job by its timer, or earlier; its timer is then ignored."""
         if self._state[at] != RUNNING:
             return
         jobid, again, sized = at + 1, False, None
@@ -608,7 +369,7 @@ class Simulation:
                 self._follow(at)
         self.system.free(jobid)
         if self._tracking:
-            self.system.tell(self.system.module.unhold(jobid, self._held.pop(at), self.system.now_s))
+            self.system.pass_on(self.system.module.unhold(jobid, self._held.pop(at), self.system.now_s))
         if again:
             self._submit_again(at)
 
@@ -620,7 +381,9 @@ class Simulation:
         return min(start_s + min(self._jobs[at].run_s, self._limit_s[at]), self._attempts.latest_end_s(at))
 
     def raised(self, jobid: int, type: str, for_jobid: int | None) -> None:
-        """A running job gets a fatal exception: its targets left the group, or it is preempted for another job."""
+        """Record that a running job gets a fatal exception: its targets left the group, or it is preempted for another
+        job.
+        """
         at, now_s = self._attempts.row(jobid), self.system.now_s
         if type != PREEMPT:
             self._finish(at, now_s, FAILED)
@@ -630,24 +393,24 @@ class Simulation:
             self._agenda.at(now_s + self._grace_s, END, at)
 
     def grew(self, grown: Grown) -> None:
-        """A running job got more."""
+        """Record that a running job got more."""
         at, resources = self._attempts.row(grown.jobid), grown.resources
         if self._tracking:
             self._held[at] |= resources.ranks
-            self.system.tell(self.system.module.hold(grown.jobid, resources.ranks))
+            self.system.pass_on(self.system.module.hold(grown.jobid, resources.ranks))
         self._agenda.at(max(self._sizes.grew(at, resources, self._agenda.now_s), self._agenda.now_s), END, at)
         if self._topology:
             self._hops[at] = largest_hops(self._topology, self._sizes.running[at].resources)
 
     def shrank(self, shrunk: Shrunk) -> None:
-        """A running job leaves targets, which are free when it has ended there."""
+        """Record that a running job leaves targets, which are free when it has ended there."""
         at, now_s = self._attempts.row(shrunk.jobid), self._agenda.now_s
         leaves, end_s = self._sizes.shrank(at, shrunk.ranks, now_s)
         self._agenda.at(max(end_s, now_s), END, at)
         self._agenda.at(now_s + self._grace_s, SITE, PartLeft(shrunk.jobid, leaves))
 
     def _release(self, part: PartLeft) -> None:
-        """A job has ended on some of its targets."""
+        """Record that a job has ended on some of its targets."""
         at = self._attempts.row(part.jobid)
         if self._state[at] != RUNNING or self._attempts.jobid(at) != part.jobid:
             return  # all were freed with its end
@@ -655,10 +418,10 @@ class Simulation:
         if self._tracking:
             ranks = part.resources.ranks
             self._held[at] -= ranks
-            self.system.tell(self.system.module.unhold(part.jobid, ranks, self.system.now_s))
+            self.system.pass_on(self.system.module.unhold(part.jobid, ranks, self.system.now_s))
 
     def left(self, jobid: int, note: str) -> None:
-        """A waiting job was denied; nothing here cancels one."""
+        """Record that a waiting job was denied; nothing here cancels one."""
         self._deny(self._attempts.row(jobid), note)
 
     def _deny(self, at: int, note: str) -> None:
@@ -674,7 +437,7 @@ class Simulation:
         if isinstance(step, PartLeft):
             self._release(step)
             return
-        self.system.tell(effects_of(step, self.system.module, now_s))
+        self.system.pass_on(effects_of(step, self.system.module, now_s))
         if step.do == OUTAGE:
             for at in [at for at, held in self._held.items() if not held.isdisjoint(step.targets)]:
                 self._finish(at, now_s, FAILED)
@@ -704,6 +467,6 @@ class Simulation:
 
 
 def _cores(spec: Jobspec) -> int:
-    """The cores that a job asks for at least."""
+    """Return the cores that a job asks for at least."""
     request = spec.request
     return request.least_cores

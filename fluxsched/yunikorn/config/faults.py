@@ -31,7 +31,7 @@ _NULLS: Final = frozenset(("", "~", "null", "Null", "NULL"))
 
 
 def load_yaml(text: str) -> YamlValue:
-    """The value of the one document, None without any. Raises InvalidValue with the line, LimitExceeded."""
+    """Return the value of the one document, None without any. Raises InvalidValue with the line, LimitExceeded."""
     import yaml  # 20 ms, and an extra
 
     if len(text) > CONFIG_CHARS_MAX:
@@ -190,7 +190,7 @@ class ConfigFaults:
         self.found.append((path, text))
 
     def check(self) -> None:
-        """Raises InvalidParts if there are any: the text names FAULTS_TOLD_MAX of them, `faults` all, by path texts."""
+        """Raise InvalidParts if there are any: the text names FAULTS_TOLD_MAX of them, `faults` all, by path texts."""
         if not self.found:
             return
         parts = [(path_text(path), text) for path, text in self.found]
@@ -214,11 +214,11 @@ class Section:
         self.known: list[str] = []
 
     def fault(self, key: str, text: str) -> None:
-        """Notes what is wrong with a key."""
+        """Note what is wrong with a key."""
         self.faults.add((*self.path, key), text)
 
     def text(self, key: str, default: str = "") -> str:
-        """A text; `default` where there is none."""
+        """Return a text; `default` where there is none."""
         value = self._take(key)
         if value is None:
             return default
@@ -243,7 +243,7 @@ class Section:
         return value in _TRUE
 
     def whole(self, key: str, least: int, most: int) -> int:
-        """A whole number, 0 by default."""
+        """Return a whole number, 0 by default."""
         value = self.text(key, "0")
         if _WHOLE.fullmatch(value) is None or not least <= int(value) <= most:
             self.fault(key, f"{shown(value)} is not a whole number within {least} and {most}")
@@ -259,7 +259,7 @@ class Section:
         return [Section(value if value is not None else {}, path, self.faults) for path, value in self._list(key)]
 
     def texts(self, key: str) -> list[str]:
-        """A list of texts that are not empty."""
+        """Return a list of texts that are not empty."""
         found = []
         for path, value in self._list(key):
             if isinstance(value, str) and value:
@@ -273,7 +273,7 @@ class Section:
         return [(key, self.text(key)) for key in list(self._left)]
 
     def end(self) -> None:
-        """Notes the keys that are not known."""
+        """Note the keys that are not known."""
         for key in self._left:
             self.fault(key, f"this key is not known here, only {some_of(sorted(self.known))}")
 

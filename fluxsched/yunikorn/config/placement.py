@@ -75,7 +75,7 @@ class Placed(NamedTuple):
 
 
 def place_application(partition: PartitionSettings, tree: QueueTree, submission: Submission) -> Placed:
-    """The queue of an application.
+    """Return the queue of an application.
 
     Raises Refused, saying what each rule that was for it came to: ENOENT where no queue is for it, another error where
     one is that it may not have.
@@ -127,7 +127,7 @@ def with_tags(settings: QueueSettings, tags: Mapping[str, str]) -> QueueSettings
 
 
 def make_queue(tree: QueueTree, placed: Placed) -> Queue:
-    """The leaf of a placed application, made if it has to be. Raises InvalidValue where the tree is full."""
+    """Return the leaf of a placed application, made if it has to be. Raises InvalidValue where the tree is full."""
     for path, settings in placed.created:
         tree.create(path, settings)
     queue = tree.queue(placed.path)
@@ -148,7 +148,7 @@ def may_submit(partition: PartitionSettings, queue: Queue, user: str, groups: fr
 
 
 def _path_of(rule: PlacementRule, tree: QueueTree, submission: Submission) -> str | None:
-    """The full path that the rule names, None if it is not for this application. Raises Refused."""
+    """Return the full path that the rule names, None if it is not for this application. Raises Refused."""
     name = _name_of(rule, submission)
     if not name or not rule.filter.admits(submission.user, submission.groups):
         return None
@@ -236,7 +236,7 @@ def _made(
 
 
 def _resource_tag(tags: Mapping[str, str], tag: str) -> Amounts:
-    """The amounts that came as a tag, () without."""
+    """Return the amounts that came as a tag, () without."""
     text = tags.get(tag, "")
     if not text:
         return ()

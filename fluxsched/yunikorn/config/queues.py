@@ -247,7 +247,7 @@ class QueueSection:
 
 
 def read_queue(section: Section, depth: int) -> QueueSection:
-    """A queue and those below it; `depth` is 0 for the root."""
+    """Return a queue and those below it; `depth` is 0 for the root."""
     if depth > QUEUE_DEPTH_MAX:
         section.faults.add(
             section.path, f"it is {depth} levels deep, the limit is {QUEUE_DEPTH_MAX}: give it another parent"
@@ -275,7 +275,7 @@ def read_queue(section: Section, depth: int) -> QueueSection:
 
 
 def check_names(queues: Sequence[QueueSection], faults: ConfigFaults) -> None:
-    """Notes which have the name of one before."""
+    """Note which have the name of one before."""
     names = set()
     for queue in queues:
         if queue.name and queue.name in names:
@@ -284,12 +284,12 @@ def check_names(queues: Sequence[QueueSection], faults: ConfigFaults) -> None:
 
 
 def read_limits(section: Section) -> tuple[Limit, ...]:
-    """The list `limits` of a queue or a partition."""
+    """Return the list `limits` of a queue or a partition."""
     return tuple([_limit(each) for each in section.sections("limits")])
 
 
 def settings_of(queue: QueueSection, inherited: Mapping[str, str]) -> QueueSettings:
-    """The queue and those below it, as the tree takes them."""
+    """Return the queue and those below it, as the tree takes them."""
     properties = inherit(inherited, queue.properties)
     return queue_settings(
         queue.name,
@@ -326,7 +326,7 @@ def queue_settings(
 
 
 def inherit(above: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a queue below one with those `above`."""
+    """Return the properties of a queue below one with those `above`."""
     found = {key: above[key] for key in _INHERITED if key in above}
     if above.get(PREEMPTION_POLICY) == quotas.PREEMPT_DISABLED:
         found[PREEMPTION_POLICY] = quotas.PREEMPT_DISABLED
@@ -456,12 +456,12 @@ _SET_IN_SET: Final = re.compile(r"(?<!\\)\[|--|&&|~~|\|\|")
 
 
 def read_rules(section: Section) -> tuple[PlacementRule, ...]:
-    """The list `placementrules` of a partition."""
+    """Return the list `placementrules` of a partition."""
     return tuple([_rule(each, 0) for each in section.sections("placementrules")])
 
 
 def check_pattern(text: str) -> re.Pattern[str]:
-    """Raises InvalidValue for what is no pattern, or may cost much; LimitExceeded for a long one."""
+    """Raise InvalidValue for what is no pattern, or may cost much; LimitExceeded for a long one."""
     if len(text) > PATTERN_CHARS_MAX:
         raise LimitExceeded(f"a pattern of {len(text)} characters is above the limit of {PATTERN_CHARS_MAX}")
     repeats = 0
@@ -513,7 +513,7 @@ def _filter(section: Section) -> RuleFilter:
 
 
 def _names(section: Section, key: str) -> NameFilter:
-    """A list of names, or one pattern."""
+    """Return a list of names, or one pattern."""
     names = section.texts(key)
     if len(names) == 1 and _SPECIAL.search(names[0]):
         try:

@@ -41,7 +41,7 @@ from fluxsched.yunikorn.tree.queue import QueueSettings
 
 
 def check_root(root: QueueSection, faults: ConfigFaults) -> None:
-    """Notes all that does not hold in the tree below the root, whose maximum is what nodes have."""
+    """Note all that does not hold in the tree below the root, whose maximum is what nodes have."""
     for key, amounts in (("guaranteed", root.quotas.guaranteed), ("max", root.quotas.maximum)):
         if amounts:
             faults.add((*root.path, "resources", key), "the root has what nodes have: set it for queues below")
@@ -49,7 +49,7 @@ def check_root(root: QueueSection, faults: ConfigFaults) -> None:
 
 
 def _check(queue: QueueSection, name: str, above: Mapping[str, int], faults: ConfigFaults) -> dict[str, int]:
-    """Returns what the queue and those below it are guaranteed; `above` is the maximum of the queues above."""
+    """Return what the queue and those below it are guaranteed; `above` is the maximum of the queues above."""
     own = dict(queue.quotas.maximum)
     guaranteed = dict(queue.quotas.guaranteed)
     resources = (*queue.path, "resources")
@@ -111,7 +111,7 @@ _WEIGHT: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 
 
 def read_config(text: str) -> tuple[PartitionSettings, ...]:
-    """The partitions of a configuration; of an empty one those of DEFAULT_CONFIG.
+    """Return the partitions of a configuration; of an empty one those of DEFAULT_CONFIG.
 
     Raises InvalidParts with all faults, each with its path; InvalidValue with the line of what is not YAML;
     LimitExceeded.
@@ -165,7 +165,7 @@ def _partition(section: Section) -> PartitionSettings:
 
 
 def _root(section: Section) -> QueueSection:
-    """The root as it is given, or one above the queues that are."""
+    """Return the root as it is given, or one above the queues that are."""
     before = len(section.faults.found)
     given = section.sections("queues")
     if not given and len(section.faults.found) == before:
@@ -220,7 +220,7 @@ class ConfigReport(NamedTuple):
 
 
 def check_config_file(file: Path) -> ConfigReport:
-    """Reads a configuration as a resource manager would send it. Raises OSError if the file cannot be read."""
+    """Read a configuration as a resource manager would send it. Raises OSError if the file cannot be read."""
     with file.open("rb") as opened:
         content = opened.read(4 * CONFIG_CHARS_MAX + 1)  # so many bytes are too many characters, whatever they are
     try:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from fluxsched.yunikorn.machine.applications import StateChanged
 from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, RESPONSE_LISTS, Observed, SendResponse
-from fluxsched.yunikorn.machine.tables import AskEntry, HeldAllocation
+from fluxsched.yunikorn.machine.tables import AllocationEntry, AskEntry
 from fluxsched.yunikorn.messages import (
     STOPPED_BY_RM,
     AllocationResponse,
@@ -50,7 +50,7 @@ class _Messages:
         self.room = ITEMS_MAX
 
     def next(self) -> Any:
-        """The message into which the caller puts one more item, now."""
+        """Return the message into which the caller puts one more item, now."""
         if not self.room:
             self._waiting.append((self._last, ITEMS_MAX))
             self._last = self._make()
@@ -60,7 +60,7 @@ class _Messages:
         return self._last
 
     def taken(self) -> tuple[Any, int]:
-        """The first message, and how many items it has; there is one."""
+        """Return the first message, and how many items it has; there is one."""
         if self._waiting:
             message, items = self._waiting.popleft()
         else:
@@ -74,7 +74,7 @@ class _Messages:
         return message, items
 
     def _split(self, message: Any, keep: int) -> Any:
-        """Takes all but the first items out of a message, into another one: nothing is released before it is new."""
+        """Take all but the first items out of a message, into another one: nothing is released before it is new."""
         rest = self._make()
         for field in RESPONSE_LISTS[self._kind]:
             found = getattr(message, field)
@@ -124,8 +124,8 @@ REASON_CHARS_MAX = 1000
 """Of what is said of one item: longer texts are cut."""
 
 
-def new_allocation(to: Outgoing, held: HeldAllocation) -> None:
-    """An Allocation, with the tags, priority and resources of its ask."""
+def new_allocation(to: Outgoing, held: AllocationEntry) -> None:
+    """Add an Allocation, with the tags, priority and resources of its ask."""
     ask = held.ask
     item = to.allocations.next().new.add()
     item.MergeFromString(ask.head)
@@ -141,8 +141,8 @@ def new_allocation(to: Outgoing, held: HeldAllocation) -> None:
         item.placeholder = ask.is_placeholder
 
 
-def released(to: Outgoing, held: HeldAllocation, type: int, message: str) -> None:
-    """The AllocationRelease of an allocation."""
+def released(to: Outgoing, held: AllocationEntry, type: int, message: str) -> None:
+    """Add the AllocationRelease of an allocation."""
     application = held.ask.application
     to.allocations.next().released.add(
         partitionName=application.partition.name,
@@ -155,7 +155,7 @@ def released(to: Outgoing, held: HeldAllocation, type: int, message: str) -> Non
 
 
 def not_held(to: Outgoing, partition: str, application_id: str, uuid: str, key: str) -> None:
-    """The echo of a release of what is not held."""
+    """Add the echo of a release of what is not held."""
     to.allocations.next().released.add(
         partitionName=partition,
         applicationID=application_id,
@@ -167,7 +167,7 @@ def not_held(to: Outgoing, partition: str, application_id: str, uuid: str, key: 
 
 
 def ask_released(to: Outgoing, ask: AskEntry, type: int, message: str) -> None:
-    """The AllocationAskRelease of an ask; the AllocationRelease of one that was asked for as an Allocation."""
+    """Add the AllocationAskRelease of an ask; the AllocationRelease of one that was asked for as an Allocation."""
     response = to.allocations.next()
     items = response.released if ask.is_single else response.releasedAsks
     items.add(
@@ -180,7 +180,7 @@ def ask_released(to: Outgoing, ask: AskEntry, type: int, message: str) -> None:
 
 
 def ask_rejected(to: Outgoing, key: str, application_id: str, reason: str, is_single: bool = False) -> None:
-    """The RejectedAllocationAsk of an ask, or of a release; the RejectedAllocation of an Allocation."""
+    """Add the RejectedAllocationAsk of an ask, or of a release; the RejectedAllocation of an Allocation."""
     response = to.allocations.next()
     items = response.rejectedAllocations if is_single else response.rejected
     items.add(allocationKey=key, applicationID=application_id, reason=reason[:REASON_CHARS_MAX])
@@ -197,7 +197,7 @@ def application_rejected(to: Outgoing, application_id: str, reason: str) -> None
 
 
 def application_updated(to: Outgoing, application_id: str, change: StateChanged) -> None:
-    """The UpdatedApplication of a state."""
+    """Add the UpdatedApplication of a state."""
     to.applications.next().updated.add(
         applicationID=application_id,
         state=change.state.value,
@@ -265,7 +265,7 @@ class Observations:
         self.event(QUEUE, path, path.rpartition(".")[0] or partition, reason, change, message)
 
     def state(self, application_id: str, key: str, state: int, reason: str) -> None:
-        """The container state of an ask."""
+        """Add the container state of an ask."""
         if self.on:
             self._states.append((application_id, key, state, reason))
 

@@ -178,13 +178,15 @@ class Gang:
         return all(self._reserved.get(kind, 0) >= amount for kind, amount in amounts)
 
     def replaced(self, uuid: str) -> str | None:
-        """The resource manager has confirmed: the key of the ask that takes the place, None if it has gone since."""
+        """Record that the resource manager has confirmed; return the key of the ask that takes the place, None if it
+        has gone since.
+        """
         self._remove(uuid)
         ask = self._replacing.pop(uuid, None)
         return None if ask is None else ask.key
 
     def gone(self, uuid: str) -> list[GangConsequence]:
-        """The placeholder has ended otherwise; the ask that was to replace it waits for another."""
+        """Record that the placeholder has ended otherwise; the ask that was to replace it waits for another."""
         for kind, amount in self._remove(uuid).amounts:
             self._reserved[kind] = max(0, self._reserved.get(kind, 0) - amount)
         ask = self._replacing.pop(uuid, None)
@@ -211,7 +213,9 @@ class Gang:
         insort(self._waiting.setdefault(ask.task_group, []), (ask.order, ask.key))
 
     def forget(self, key: str) -> int:
-        """The real ask has been released: how many repeats waited here. What it was to replace is then only freed."""
+        """Record that the real ask has been released; return how many repeats waited here. What it was to replace is
+        then only freed.
+        """
         for uuid, ask in self._replacing.items():
             if ask is not None and ask.key == key:
                 self._replacing[uuid] = None
@@ -478,12 +482,12 @@ class ApplicationProgress:
         return self._event(_E.ALLOCATED, now_s) if self.state in _MOVED_BY_ALLOCATIONS else NOTHING
 
     def recovered(self, since_s: float, now_s: float) -> Sequence[Consequence]:
-        """The resource manager reported a real allocation, which it has had since `since_s`."""
+        """Record that the resource manager reported a real allocation, which it has had since `since_s`."""
         self.allocations += 1
         return [*self._event(_E.RECOVERED, now_s), *self._event(_E.ALLOCATED, now_s, since_s)]
 
     def released(self, now_s: float) -> Sequence[Consequence]:
-        """A real allocation has gone: stopped, its node gone, or a demand of ours confirmed."""
+        """Record that a real allocation has gone: stopped, its node gone, or a demand of ours confirmed."""
         self.allocations -= 1
         return NOTHING if self.allocations else self._if_nothing_left(now_s)
 
@@ -503,7 +507,7 @@ class ApplicationProgress:
         return self._counted(self.gang.match_ask(ask.key))
 
     def gang_unasked(self, key: str, queued: int, now_s: float) -> Sequence[Consequence]:
-        """A real ask of a task group has been released, `queued` repeats of which waited as any."""
+        """Record that a real ask of a task group has been released, `queued` repeats of which waited as any."""
         self.pending -= queued + self.gang.forget(key)
         return self._if_nothing_left(now_s)
 
@@ -524,14 +528,14 @@ class ApplicationProgress:
         return [*self._placeholder_held(since_s, now_s), *told]
 
     def placeholder_recovered(self, placeholder: Placeholder, since_s: float, now_s: float) -> Sequence[Consequence]:
-        """The resource manager reported a placeholder, which it has had since `since_s`."""
+        """Record that the resource manager reported a placeholder, which it has had since `since_s`."""
         self._is_gang = True
         self.gang.add(placeholder)
         told = self._counted(self.gang.match(placeholder.task_group))
         return [*self._event(_E.RECOVERED, now_s), *self._placeholder_held(since_s, now_s), *told]
 
     def placeholder_confirmed(self, uuid: str, now_s: float) -> tuple[str | None, Sequence[Consequence]]:
-        """A PLACEHOLDER_REPLACED has been confirmed.
+        """Record that a PLACEHOLDER_REPLACED has been confirmed.
 
         With a key, the real ask of that key takes over the holding, and its `new` goes before what follows; with None
         the holding is to be freed, for the ask has gone since.
@@ -545,7 +549,7 @@ class ApplicationProgress:
         return key, [*moved, *self._after_placeholder(now_s)]
 
     def placeholder_gone(self, uuid: str, now_s: float) -> Sequence[Consequence]:
-        """A placeholder has ended otherwise: stopped, its node gone, a TIMEOUT or preemption confirmed."""
+        """Record that a placeholder has ended otherwise: stopped, its node gone, a TIMEOUT or preemption confirmed."""
         self.allocations -= 1
         told = self._counted(self.gang.gone(uuid))
         return [*told, *self._after_placeholder(now_s)]
@@ -553,7 +557,7 @@ class ApplicationProgress:
     # ---- the application itself
 
     def removed(self, now_s: float) -> Sequence[Consequence]:
-        """The resource manager removes it. Its asks and allocations go with it, without a call for each."""
+        """Record that the resource manager removes it. Its asks and allocations go with it, without a call for each."""
         self.pending = self.allocations = 0
         self.gang = Gang()
         return [*self._event(_E.REMOVED, now_s), *self._event(_E.ALLOCATIONS_GONE, now_s)]
@@ -570,7 +574,7 @@ class ApplicationProgress:
         return told
 
     def _counted(self, told: list[GangConsequence]) -> list[GangConsequence]:
-        """A repeat that takes a place is pending no more, until that has gone."""
+        """Record that a repeat that takes a place is pending no more, until that has gone."""
         for each in told:
             if isinstance(each, PlaceholderReplaced):
                 self.pending -= 1
@@ -606,7 +610,7 @@ class ApplicationProgress:
         return [*moved, *asks, *ended, AllocationsTimedOut(message), *self._if_nothing_left(now_s)]
 
     def _after_placeholder(self, now_s: float) -> Sequence[Consequence]:
-        """A soft gang goes on as any application once what it held has gone, even with nothing to do at first."""
+        """Let a soft gang go on as any application once what it held has gone, even with nothing to do at first."""
         if self.state is not _S.RESUMING:
             return self._if_nothing_left(now_s)
         if self.gang.is_held:

@@ -19,9 +19,9 @@ from fluxsched.errors import InvalidValue
 from fluxsched.sched.decisions import PREEMPT, Effect, Granted, PluginFailed, Raise
 from fluxsched.sched.engine import why as reasons
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
-from fluxsched.sched.engine.why import Lacking
+from fluxsched.sched.engine.why import WaitCause
 from fluxsched.sched.hooks.api import Plugin
-from fluxsched.sched.pool.placement import WORD_SHIFT
+from fluxsched.sched.pool.bitset import WORD_SHIFT
 from fluxsched.yunikorn.machine.answers import (
     ADD,
     APP,
@@ -55,9 +55,9 @@ from fluxsched.yunikorn.machine.tables import (
     PARTITION_CHARS,
     PRIORITY_ZERO,
     STAGES,
+    AllocationEntry,
     ApplicationEntry,
     AskEntry,
-    HeldAllocation,
     KnownResource,
     NodeEntry,
     Partition,
@@ -100,31 +100,31 @@ class Bookings:
         self.callback = callback
         self._jobs = 0
         self._last_t_s = 0.0
-        self._by_job: dict[int, HeldAllocation] = {}
+        self._by_job: dict[int, AllocationEntry] = {}
         self.partitions: dict[str, Partition] = {}
         self.nodes: dict[str, NodeEntry] = {}
-        self.held: dict[str, HeldAllocation] = {}
+        self.held: dict[str, AllocationEntry] = {}
         self.foreign: dict[str, NodeEntry] = {}
         self.fresh: list[AskEntry] = []
         self.outgoing = Outgoing(rm_id)
         self.observed = Observations(rm_id)
         self.quantities = Quantities()
-        self.timers: Timers[ApplicationEntry | HeldAllocation] = Timers(self._is_due)
+        self.timers: Timers[ApplicationEntry | AllocationEntry] = Timers(self._is_due)
 
     def stamp(self, now_s: float) -> float:
-        """The time of an arrival: later than all before it."""
+        """Return the time of an arrival: later than all before it."""
         self._last_t_s = now_s if now_s > self._last_t_s else self._last_t_s + STAMP_S
         return self._last_t_s
 
     def key_of(self, jobid: int) -> str:
-        """The allocationKey of a job, which waits or holds something."""
+        """Return the allocationKey of a job, which waits or holds something."""
         held = self._by_job.get(jobid)
         if held is not None:
             return held.ask.key
         return next(each.asks[jobid].key for each in self.partitions.values() if jobid in each.asks)
 
     def node_of(self, rank: int) -> str:
-        """The nodeID of a rank."""
+        """Return the nodeID of a rank."""
         return next(each.ranks[rank].node_id for each in self.partitions.values() if rank in each.ranks)
 
     def _next_job(self) -> int:
@@ -132,7 +132,7 @@ class Bookings:
         return self._jobs
 
     def partition(self, name: str) -> Partition:
-        """The partition of a name as requests have it. Raises InvalidValue."""
+        """Return the partition of a name as requests have it. Raises InvalidValue."""
         found = self.partitions.get(name) or self.partitions.get(plain_partition(name))
         if found is None:
             names = ", ".join(self.partitions)
@@ -169,7 +169,7 @@ class Bookings:
         return bool(due)
 
     def _offer(self, ask: AskEntry, now_s: float) -> None:
-        """The next repeat goes into the queue, once its required node is there."""
+        """Put the next repeat into the queue, once its required node is there."""
         partition = ask.application.partition
         options = ask.options
         if ask.required_node:
@@ -254,8 +254,8 @@ class Bookings:
             if told:
                 self.perform(application, told, now_s)
 
-    def _begin(self, ask: AskEntry, jobid: int, node: NodeEntry, uuid: str, now_s: float) -> HeldAllocation:
-        """An allocation enters the tables, and is told."""
+    def _begin(self, ask: AskEntry, jobid: int, node: NodeEntry, uuid: str, now_s: float) -> AllocationEntry:
+        """Enter an allocation in the tables, and tell the resource manager."""
         held = self._enter(ask, jobid, node, uuid)
         new_allocation(self.outgoing, held)
         if ask.timeout_s:
@@ -267,15 +267,17 @@ class Bookings:
             observed.state(application_id, key, SCHEDULED, "")
         return held
 
-    def _enter(self, ask: AskEntry, jobid: int, node: NodeEntry, uuid: str) -> HeldAllocation:
-        held = HeldAllocation(uuid, jobid, ask, node)
+    def _enter(self, ask: AskEntry, jobid: int, node: NodeEntry, uuid: str) -> AllocationEntry:
+        held = AllocationEntry(uuid, jobid, ask, node)
         self.held[uuid] = ask.application.held[uuid] = self._by_job[jobid] = node.held[jobid] = held
         if ask.is_single:
             ask.application.by_key[ask.key] = held
         return held
 
-    def recover(self, ask: AskEntry, node: NodeEntry, uuid: str, now_s: float) -> HeldAllocation:
-        """An allocation that the resource manager reports is a fact; `ask` is the row made of it, with nothing left."""
+    def recover(self, ask: AskEntry, node: NodeEntry, uuid: str, now_s: float) -> AllocationEntry:
+        """Enter an allocation that the resource manager reports, a fact; `ask` is the row made of it, with nothing
+        left.
+        """
         application, since_s = ask.application, ask.created_s or now_s
         held = self._enter(ask, self._adopt(ask, node, since_s, now_s), node, uuid)
         self.observed.event(REQUEST, ask.key, application.application_id, "Recovered", ADD, f"{uuid} on {node.node_id}")
@@ -293,8 +295,8 @@ class Bookings:
         node.partition.scheduler.adopt(jobid, node.rank, ask.resource.amounts, terms, since_s, now_s, priority)
         return jobid
 
-    def resize(self, held: HeldAllocation, resource: KnownResource, now_s: float) -> None:
-        """The resource manager has given an allocation another size: a fact as well.
+    def resize(self, held: AllocationEntry, resource: KnownResource, now_s: float) -> None:
+        """Record that the resource manager has given an allocation another size: a fact as well.
 
         Raises InvalidValue for one whose release is demanded, or that may be replaced.
         """
@@ -321,8 +323,8 @@ class Bookings:
             del node.foreign[key], self.foreign[key]
         node.partition.scheduler.resized(node.rank, node.schedulable, now_s, node.others_use)
 
-    def free(self, held: HeldAllocation, reason: str, now_s: float) -> None:
-        """An allocation is gone; its application goes on."""
+    def free(self, held: AllocationEntry, reason: str, now_s: float) -> None:
+        """Record that an allocation is gone; its application goes on."""
         self.drop(held, reason, now_s)
         application = held.ask.application
         if held.ask.is_placeholder:
@@ -331,14 +333,14 @@ class Bookings:
             told = application.progress.released(now_s)
         self.perform(application, told, now_s)
 
-    def drop(self, held: HeldAllocation, reason: str, now_s: float) -> None:
-        """An allocation leaves the tables and frees what it holds; its application is told by the caller."""
+    def drop(self, held: AllocationEntry, reason: str, now_s: float) -> None:
+        """Remove an allocation from the tables, and free what it holds; its application is told by the caller."""
         held.node.partition.scheduler.free_all(held.jobid, now_s)
         self._leave(held)
         ask = held.ask
         self.observed.event(REQUEST, ask.key, ask.application.application_id, reason, REMOVE, held.uuid)
 
-    def _leave(self, held: HeldAllocation) -> None:
+    def _leave(self, held: AllocationEntry) -> None:
         ask = held.ask
         del self.held[held.uuid], ask.application.held[held.uuid]
         if ask.is_single:
@@ -347,7 +349,7 @@ class Bookings:
 
     # ---- demands of ours
 
-    def demand(self, held: HeldAllocation, type: int, message: str, now_s: float) -> None:
+    def demand(self, held: AllocationEntry, type: int, message: str, now_s: float) -> None:
         """Asks the resource manager to end an allocation, unless that was demanded before."""
         if held.demand:
             return
@@ -356,20 +358,20 @@ class Bookings:
         self.observed.event(REQUEST, ask.key, ask.application.application_id, _DEMANDS[type], SET, message)
         self._send_demand(held, now_s)
 
-    def _send_demand(self, held: HeldAllocation, now_s: float) -> None:
+    def _send_demand(self, held: AllocationEntry, now_s: float) -> None:
         released(self.outgoing, held, held.demand, held.message)
         held.repeat_s = now_s + REPEAT_S
         self.timers.set(held.repeat_s, held)
 
-    def confirm(self, held: HeldAllocation, type: int, now_s: float) -> None:
-        """The resource manager has ended an allocation, as it was demanded or not."""
+    def confirm(self, held: AllocationEntry, type: int, now_s: float) -> None:
+        """Record that the resource manager has ended an allocation, as it was demanded or not."""
         if type == PLACEHOLDER_REPLACED == held.demand:
             self._replace(held, now_s)
         else:
             self.free(held, "Confirmed", now_s)
 
-    def _replace(self, held: HeldAllocation, now_s: float) -> None:
-        """A real ask takes over what its placeholder held."""
+    def _replace(self, held: AllocationEntry, now_s: float) -> None:
+        """Record that a real ask takes over what its placeholder held."""
         application = held.ask.application
         key, told = application.progress.placeholder_confirmed(held.uuid, now_s)
         if key is None:
@@ -393,7 +395,7 @@ class Bookings:
     # ---- applications
 
     def perform(self, application: ApplicationEntry, consequences: Sequence[Consequence], now_s: float) -> None:
-        """Does what follows from an event of an application, and sets its timer."""
+        """Do what follows from an event of an application, and set its timer."""
         for each in consequences:
             match each:
                 case StateChanged():
@@ -446,7 +448,7 @@ class Bookings:
     # ---- time
 
     def wake(self, now_s: float, is_paused: bool) -> None:
-        """Does what is due. Demands are not repeated while their resource manager is paused: the first is kept."""
+        """Do what is due. Demands are not repeated while their resource manager is paused: the first is kept."""
         for row in self.timers.due(now_s):
             if isinstance(row, ApplicationEntry):
                 row.wake_s = 0.0
@@ -459,7 +461,7 @@ class Bookings:
             else:
                 self._send_demand(row, now_s)
 
-    def _is_due(self, at_s: float, row: ApplicationEntry | HeldAllocation) -> bool:
+    def _is_due(self, at_s: float, row: ApplicationEntry | AllocationEntry) -> bool:
         """Return whether the timer of a row still holds."""
         if isinstance(row, ApplicationEntry):
             return row.wake_s == at_s and not row.progress.is_over
@@ -482,7 +484,7 @@ def _preempted(effect: Raise, partition: Partition) -> str:
     return f"preempted so that ask {ask.key[:64]!r} of application {whose[:64]!r} can start: {why}"
 
 
-def _placeholder(held: HeldAllocation) -> Placeholder:
+def _placeholder(held: AllocationEntry) -> Placeholder:
     ask = held.ask
     return Placeholder(held.uuid, ask.key, ask.task_group, ask.resource.amounts, held.node.node_id)
 
@@ -554,8 +556,8 @@ class ContainerStates:
             ask.told, ask.told_s = found, now_s
             self._bookings.observed.state(application.application_id, ask.key, *found)
 
-    def _text(self, lacks: Lacking) -> str:
-        """A resource manager knows nodes by their ids."""
+    def _text(self, lacks: WaitCause) -> str:
+        """Return a text with ids of nodes, by which a resource manager knows them."""
         if lacks.rank is None:
             return lacks.text
         return f"node {self._bookings.node_of(lacks.rank)} is kept for it, where not enough is free yet"

@@ -116,7 +116,7 @@ RM_TRANSITIONS: Final[dict[tuple[RMState, RMEvent], RMState]] = {
 
 
 def next_state(state: RMState, event: RMEvent) -> RMState:
-    """The state after an event. Raises InvalidTransition."""
+    """Return the state after an event. Raises InvalidTransition."""
     after = RM_TRANSITIONS.get((state, event))
     if after is None:
         raise InvalidTransition(f"a resource manager that is {state.value} cannot be {event.value}")
@@ -150,14 +150,16 @@ class RMStreams:
         return [kind for kind in KINDS if self.carries(kind)]
 
     def opened(self, kind: str, number: int) -> None:
-        """A stream of a kind, instead of one that may have been there."""
+        """Open a stream of a kind, instead of one that may have been there."""
         if not self._open:
             self._orderly = True
         self._open[kind] = number
         self.ends_s = inf
 
     def closed(self, kind: str, number: int, half_closed: bool) -> RMEvent | None:
-        """A stream has ended: what that means, None if others are open or it had been replaced before."""
+        """Record that a stream has ended; return what that means, None if others are open or it had been replaced
+        before.
+        """
         if self._open.get(kind) != number:
             return None
         del self._open[kind]
@@ -166,8 +168,8 @@ class RMStreams:
             return None
         return RMEvent.SHUT_DOWN if self._orderly else RMEvent.LOST
 
-    def lost(self, now_s: float) -> None:
-        """No stream is open any more."""
+    def close_all(self, now_s: float) -> None:
+        """Record that no stream is open any more."""
         self._open.clear()
         self._orderly = False
         self.ends_s = now_s + PAUSED_S_MAX

@@ -25,7 +25,7 @@ from fluxsched.errors import InvalidValue, Refused
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import PASS, JobSeen, Later, Option, Pass, Plugin
 from fluxsched.sched.policy import NO, YES
-from fluxsched.sched.queue import Waiting
+from fluxsched.sched.sorted_jobs import PendingJob
 from fluxsched.yunikorn.config.queues import ROOT, PartitionSettings
 from fluxsched.yunikorn.machine.answers import ADD, ITEMS_MAX, KEPT_ITEMS_MAX, NONE, REASON_CHARS_MAX, REMOVE, SET
 from fluxsched.yunikorn.machine.bookings import Bookings, ContainerStates
@@ -53,7 +53,7 @@ from fluxsched.yunikorn.messages import (
     PredicatesArgs,
     PreemptionPredicatesArgs,
 )
-from fluxsched.yunikorn.tree.admission import QuotaAdmission
+from fluxsched.yunikorn.tree.asks import QuotaAdmission
 from fluxsched.yunikorn.tree.policy import Tree
 from fluxsched.yunikorn.tree.queue_tree import QueueTree
 
@@ -78,7 +78,7 @@ class Predicates:
         why = self.refusal(job.jobid, rank, is_allocation=True)
         return PASS if why is None else Later(why)
 
-    def allows_reservation(self, job: Waiting, rank: int) -> bool:
+    def allows_reservation(self, job: PendingJob, rank: int) -> bool:
         """Return whether the node of a rank may be kept for the ask."""
         return self.refusal(job.jobid, rank, is_allocation=False) is None
 
@@ -95,7 +95,7 @@ class Predicates:
         return None
 
     def last_to_go(self, jobid: int, rank: int, keys: Sequence[str], start_index: int) -> int | None:
-        """The index of the last of the allocations `keys` that has to go before an ask can run on a node.
+        """Return the index of the last of the allocations `keys` that has to go before an ask can run on a node.
 
         `start_index` is that of the last that frees enough, which is the answer where the callback is not asked; None
         if none of them helps.
@@ -121,8 +121,8 @@ class Predicates:
 # ---- partitions from a configuration
 
 def make_partition(bookings: Bookings, settings: PartitionSettings) -> Partition:
-    """A partition without nodes. The callback of its resource manager is asked for its predicates, if it has any, after
-    the plugins of the service.
+    """Return a partition without nodes. The callback of its resource manager is asked for its predicates, if it has
+    any, after the plugins of the service.
     """
     tree, policy = QueueTree(settings.root), Tree(settings.node_order, _switch(settings.preemption))
     callback, plugins = bookings.callback, list[Plugin](bookings.make_plugins())
@@ -139,7 +139,7 @@ def make_partition(bookings: Bookings, settings: PartitionSettings) -> Partition
 
 
 def _judged(
-    bookings: Bookings, predicates: Predicates, job: Waiting, rank: int, gone: Sequence[int], start_index: int
+    bookings: Bookings, predicates: Predicates, job: PendingJob, rank: int, gone: Sequence[int], start_index: int
 ) -> int | None:
     return predicates.last_to_go(job.jobid, rank, [bookings.key_of(jobid) for jobid in gone], start_index)
 
@@ -225,7 +225,7 @@ class RM:
         self._states = ContainerStates(bookings)
 
     def queue(self, kind: str, request: Any, items: int) -> None:
-        """A request to be read in a turn; one without items counts as one."""
+        """Queue a request to be read in a turn; one without items counts as one."""
         self.backlog.append((kind, request, items or 1))
         self.backlog_items += items or 1
 
@@ -271,7 +271,7 @@ class RM:
         return self.state is RMState.RUNNING and len(self.bookings.outgoing) >= ITEMS_MAX
 
     def _read(self, elapsed_s: Callable[[], float], budget_s: float) -> None:
-        """Requests, as far as there is time."""
+        """Perform requests, as far as there is time."""
         end_s, count = elapsed_s() + budget_s, 0
         while not self._is_full:
             if self._reading is None:
@@ -287,7 +287,7 @@ class RM:
             self.backlog_items -= self.backlog.popleft()[2]
 
     def _items(self, kind: str, request: Any) -> Iterator[None]:
-        """Reads a request item by item, each at the time of the turn that comes to it."""
+        """Read a request item by item, each at the time of the turn that comes to it."""
         if kind == ALLOCATIONS:
             read_ask, releases = self._asks.read, request.releases
             for item in request.asks:
@@ -316,7 +316,7 @@ class RM:
                 yield
 
     def _decide(self, partition: Partition, now_s: float, elapsed_s: Callable[[], float], budget_s: float) -> None:
-        """A pass of a partition, which is cut off when its time is over or enough waits to be sent."""
+        """Run a pass of a partition, which is cut off when its time is over or enough waits to be sent."""
         partition.is_cut = True
         if self._is_full:
             return
@@ -431,7 +431,7 @@ class SIMachine:
         predicates: Any = None,
         in_process: bool = False,
     ) -> None:
-        """A RegisterResourceManagerRequest; with the rmID of a known manager that begins anew.
+        """Perform a RegisterResourceManagerRequest; with the rmID of a known manager that begins anew.
 
         The caller then ends the streams of the one before: an effect might come after new ones were opened.
         Raises InvalidValue with all faults, and Refused (EPERM: of another identity, EAGAIN: too many).
@@ -460,16 +460,16 @@ class SIMachine:
         self._rms[rm_id] = rm
 
     def read_ahead(self, request: Any) -> None:
-        """Reads the configuration of a request, for a `read_config` that keeps what it has read; in any thread."""
+        """Read the configuration of a request, for a `read_config` that keeps what it has read; in any thread."""
         with suppress(InvalidValue):
             self._read_config(self._text(request.config, request.policyGroup))
 
     def _text(self, config: str, group: str) -> str:
-        """The text of a configuration: as given, else that of the policy group, else that of the default one."""
+        """Return the text of a configuration: as given, else that of the policy group, else that of the default one."""
         return config or (self._configs(group) if group else None) or ""
 
     def _check_policy_group(self, rm_id: str, group: str, text: str) -> None:
-        """Managers without a policy group share none."""
+        """Check that all managers of a policy group have one configuration; those without a group share none."""
         for other in self._rms.values():
             if group and other.policy_group == group and other.rm_id != rm_id and other.config != text:
                 raise InvalidValue(
@@ -482,13 +482,13 @@ class SIMachine:
         return rm_id in self._rms
 
     def identity_of(self, rm_id: str) -> str | None:
-        """The identity with which a manager registered. Raises Refused if it is not known."""
+        """Return the identity with which a manager registered. Raises Refused if it is not known."""
         return self._rm(rm_id).identity
 
     # ---- requests
 
     def check(self, request: Any, shape: Any) -> RM:
-        """The resource manager of a request of this class, which may be queued; changes nothing.
+        """Return the resource manager of a request of this class, which may be queued; changes nothing.
 
         Raises Refused (ENOENT: register first; EAGAIN: too much waits) or InvalidValue.
         """
@@ -501,22 +501,22 @@ class SIMachine:
         return rm
 
     def update_allocation(self, request: Any, now_s: float) -> None:
-        """An AllocationRequest; raises as `check`."""
+        """Perform an AllocationRequest; raise as `check`."""
         rm, releases = self.check(request, AllocationRequest), request.releases
         items = len(request.asks) + len(request.allocations)
         items += len(releases.allocationsToRelease) + len(releases.allocationAsksToRelease)
         rm.queue(ALLOCATIONS, request, items)
 
     def update_application(self, request: Any, now_s: float) -> None:
-        """An ApplicationRequest; raises as `check`."""
+        """Perform an ApplicationRequest; raise as `check`."""
         self.check(request, ApplicationRequest).queue(APPLICATIONS, request, len(request.new) + len(request.remove))
 
     def update_node(self, request: Any, now_s: float) -> None:
-        """A NodeRequest; raises as `check`."""
+        """Perform a NodeRequest; raise as `check`."""
         self.check(request, NodeRequest).queue(NODES, request, len(request.nodes))
 
     def update_configuration(self, request: Any, now_s: float) -> None:
-        """An UpdateConfigurationRequest: another configuration for all managers of a policy group, or for none.
+        """Perform an UpdateConfigurationRequest: another configuration for all managers of a policy group, or for none.
 
         Raises InvalidValue with all faults. Asked for in a turn, it is done in the next, if that is still possible.
         """
@@ -535,7 +535,7 @@ class SIMachine:
             self._configure()
 
     def _configure(self) -> None:
-        """Does what was found to be possible, unless it is not any more."""
+        """Do what was found to be possible, unless it is not any more."""
         while self._updates:
             rms, text, settings = self._updates.popleft()
             rms = [rm for rm in rms if self._rms.get(rm.rm_id) is rm]
@@ -559,7 +559,7 @@ class SIMachine:
     # ---- streams
 
     def stream_opened(self, rm_id: str, kind: str, now_s: float) -> int:
-        """A stream of a kind is bound to a manager, instead of an earlier one; returns its number.
+        """Bind a stream of a kind to a manager, instead of an earlier one; return its number.
 
         Raises Refused (ENOENT) for a manager that is not known.
         """
@@ -573,7 +573,9 @@ class SIMachine:
         return self._streams
 
     def stream_closed(self, rm_id: str, kind: str, number: int, half_closed: bool, now_s: float) -> None:
-        """A stream has ended: half-closed by its manager, or by an error. Nothing if another had replaced it."""
+        """Record that a stream has ended: half-closed by its manager, or by an error. Nothing if another had replaced
+        it.
+        """
         rm = self._rms.get(rm_id)
         if rm is None:
             return
@@ -587,11 +589,11 @@ class SIMachine:
         """No stream of a manager is open any more: it is paused."""
         rm = self._rms.get(rm_id)
         if rm is not None and rm.state is RMState.RUNNING:
-            rm.streams.lost(now_s)
+            rm.streams.close_all(now_s)
             rm.state = next_state(rm.state, RMEvent.LOST)
 
     def shut_down(self, rm_id: str, now_s: float) -> None:
-        """A manager has gone of its own will: what is known of it is forgotten."""
+        """Forget what is known of a manager that has gone of its own will."""
         rm = self._rms.get(rm_id)
         if rm is not None:
             self._stop(rm, RMEvent.SHUT_DOWN, "the resource manager has shut down")
@@ -610,7 +612,7 @@ class SIMachine:
     # ---- the turn
 
     def turn(self, now_s: float, budget_s: float = PASS_S) -> Iterator[Effect]:
-        """Does what is due at `now_s` (wall time, seconds), effect by effect; a partition decides for `budget_s`.
+        """Do what is due at `now_s` (wall time, seconds), effect by effect; a partition decides for `budget_s`.
 
         To be taken to its end, or closed; what an effect leads to may call back in.
         """
@@ -663,7 +665,7 @@ class SIMachine:
     # ---- for people
 
     def state_dump(self, rm_id: str | None = None) -> dict[str, Any]:
-        """The state as a JSON object, of one manager or of all; texts of configurations are not in it."""
+        """Return the state as a JSON object, of one manager or of all; texts of configurations are not in it."""
         rms = list(self._rms.values()) if rm_id is None else [self._rm(rm_id)]
         return {"rms": [rm.dump() for rm in rms]}
 

@@ -105,7 +105,7 @@ class AllocationReader:
         bookings.occupy(node, key, resource.amounts, now_s)
 
     def _recover(self, message: Any, partition: Partition, now_s: float) -> None:
-        """An allocation that was not known runs on its node; an ask of its key is no longer pending."""
+        """Record that an allocation that was not known runs on its node; an ask of its key is no longer pending."""
         bookings, application_id = self._bookings, message.applicationID
         resource = _amounts(bookings, message)
         said = read_tags(message.allocationTags, now_s)
@@ -332,7 +332,7 @@ class NodeReader:
         self._bookings.observed.event(NODE, node.node_id, node.partition.name, reason, SET, what)
 
     def _known(self, message: Any) -> NodeEntry:
-        """Raises InvalidValue for a node that is not known, or in another partition than the message says."""
+        """Raise InvalidValue for a node that is not known, or in another partition than the message says."""
         node = self._bookings.nodes.get(message.nodeID)
         if node is None:
             raise InvalidValue(f"node {message.nodeID!r} is not known: send CREATE first")

@@ -42,9 +42,9 @@ from fluxsched.yunikorn.machine.answers import (
 from fluxsched.yunikorn.machine.applications import ApplicationProgress, ApplicationState, GangAsk
 from fluxsched.yunikorn.machine.bookings import Bookings
 from fluxsched.yunikorn.machine.tables import (
+    AllocationEntry,
     ApplicationEntry,
     AskEntry,
-    HeldAllocation,
     NodeEntry,
     Partition,
     plain_partition,
@@ -119,7 +119,7 @@ def flag(tags: Mapping[str, str], tag: str, otherwise: bool = False) -> bool:
 
 
 def check_tags(tags: Mapping[str, str], what: str = "tags") -> None:
-    """Raises LimitExceeded for too many of them; attributes of nodes are bounded alike."""
+    """Raise LimitExceeded for too many of them; attributes of nodes are bounded alike."""
     if len(tags) > TAGS_MAX:
         raise LimitExceeded(f"{len(tags)} {what}: the limit is {TAGS_MAX}")
 
@@ -253,7 +253,7 @@ class ApplicationReader:
         return leaf
 
     def independent(self, partition: Partition, now_s: float) -> ApplicationEntry:
-        """The application of asks that name none. Raises InvalidValue if there can be none."""
+        """Return the application of asks that name none. Raises InvalidValue if there can be none."""
         leaf = self._made(partition, self._check_shared(partition), {}, ())
         account = partition.tree.add_application("", leaf, "", (), self._bookings.stamp(now_s))
         application = ApplicationEntry("", partition, account, ApplicationProgress(now_s))
@@ -269,7 +269,7 @@ class ApplicationReader:
     # ---- of what exists already
 
     def check_existing(self, partition: Partition, application_id: str) -> None:
-        """Raises InvalidValue if nothing that exists can be of this application."""
+        """Raise InvalidValue if nothing that exists can be of this application."""
         if application_id in partition.applications:
             return
         if not application_id:
@@ -297,7 +297,7 @@ class ApplicationReader:
         return found
 
     def _remember(self, message: Any) -> None:
-        """An application was refused; one that is known, or has no id, is not remembered."""
+        """Record that an application was refused; one that is known, or has no id, is not remembered."""
         name = plain_partition(message.partitionName)
         partition, application_id = self._bookings.partitions.get(name), message.applicationID
         if partition is None or not application_id or application_id in partition.applications:
@@ -311,7 +311,7 @@ class ApplicationReader:
             del self._refused[next(iter(self._refused))]
 
     def remove(self, message: Any, now_s: float) -> Iterator[None]:
-        """A RemoveApplicationRequest: all that it has goes, one by one, its asks first."""
+        """Perform a RemoveApplicationRequest: all that it has goes, one by one, its asks first."""
         bookings = self._bookings
         application_id = message.applicationID
         try:
@@ -339,14 +339,14 @@ class ApplicationReader:
 
 
 def check_id(id: str, what: str) -> None:
-    """Raises InvalidValue unless it is the id of an application or a node."""
+    """Raise InvalidValue unless it is the id of an application or a node."""
     if not 0 < len(id) <= ID_CHARS_MAX or "\0" in id:
         shown = f"{id[:64]!r}{'...' * (len(id) > 64)} with {len(id)} characters" if id else "empty"
         raise InvalidValue(f"{what} is {shown}: it needs 1 to {ID_CHARS_MAX}, none of them NUL")
 
 
 def _check_gang(wanted: Amounts, leaf: QueueSettings, queues: Iterable[tuple[str, QueueSettings]]) -> None:
-    """Raises InvalidValue if placeholders for so much cannot be in a leaf, which is the first of these queues."""
+    """Raise InvalidValue if placeholders for so much cannot be in a leaf, which is the first of these queues."""
     if wanted and leaf.sort == FAIR:
         raise InvalidValue(f"queue {leaf.name!r} orders applications by share: gangs need fifo or stateaware")
     for path, settings in queues:
@@ -373,7 +373,7 @@ class AskReader:
         self._applications = applications
 
     def read(self, message: Any, now_s: float, is_single: bool = False) -> None:
-        """An AllocationAsk; `is_single` if it was an Allocation, of whose key there is one."""
+        """Perform an AllocationAsk; `is_single` if it was an Allocation, of whose key there is one."""
         try:
             ask, repeats = self._checked(message, now_s)
         except InvalidValue as fault:
@@ -411,7 +411,7 @@ class AskReader:
         self._bookings.perform(application, application.progress.unasked(1, now_s), now_s)
 
     def _checked(self, message: Any, now_s: float) -> tuple[AskEntry, int]:
-        """Makes the row. Raises InvalidValue, and changes nothing."""
+        """Make the row. Raises InvalidValue, and changes nothing."""
         bookings = self._bookings
         key = message.allocationKey
         if not key:
@@ -484,7 +484,7 @@ class AskReader:
                 self._bookings.perform(application, told, now_s)
 
     def _leave(self, before: AskEntry, now_s: float) -> None:
-        """The application is told that an ask is gone."""
+        """Tell the application that an ask is gone."""
         progress = before.application.progress
         if not before.task_group:
             told = progress.unasked(before.left, now_s)
@@ -567,7 +567,7 @@ class ReleaseReader:
         self._asks = asks
 
     def read_ask(self, message: Any, now_s: float) -> Iterator[None]:
-        """An AllocationAskRelease: of one ask by its key, or of all of an application, one by one."""
+        """Perform an AllocationAskRelease: of one ask by its key, or of all of an application, one by one."""
         key, application_id = message.allocationKey, message.applicationID
         try:
             partition = self._bookings.partition(message.partitionName)
@@ -587,7 +587,9 @@ class ReleaseReader:
             )
 
     def read(self, message: Any, now_s: float) -> Iterator[None]:
-        """An AllocationRelease: of an allocation by its UUID, else of all of a key or an application, one by one."""
+        """Perform an AllocationRelease: of an allocation by its UUID, else of all of a key or an application, one by
+        one.
+        """
         key, application_id, uuid = message.allocationKey, message.applicationID, message.UUID
         name = plain_partition(message.partitionName)
         partition = self._bookings.partitions.get(name)
@@ -618,7 +620,7 @@ class ReleaseReader:
                     self._asks.release(ask, now_s)
                 yield
 
-    def _end(self, held: HeldAllocation, message: Any, now_s: float) -> None:
+    def _end(self, held: AllocationEntry, message: Any, now_s: float) -> None:
         type = message.terminationType
         if type in OURS:
             self._bookings.confirm(held, type, now_s)
@@ -627,15 +629,15 @@ class ReleaseReader:
         self._bookings.free(held, "Released", now_s)
 
     def _ignore(self, message: Any, partition: str) -> None:
-        """A release of what is not held is echoed, unless it confirms: that may come twice."""
+        """Echo a release of what is not held, unless it confirms: that may come twice."""
         key, application_id, uuid = message.allocationKey, message.applicationID, message.UUID
         if message.terminationType not in OURS:
             not_held(self._bookings.outgoing, partition, application_id, uuid, key)
         self._bookings.observed.event(REQUEST, key, application_id, "ReleaseIgnored", NONE, f"{uuid} is not held")
 
 
-def _held_by(application: ApplicationEntry, key: str) -> list[HeldAllocation]:
-    """The allocations of a key; all of the application without one."""
+def _held_by(application: ApplicationEntry, key: str) -> list[AllocationEntry]:
+    """Return the allocations of a key; all of the application without one."""
     single = application.by_key.get(key)
     if single is not None:
         return [single]

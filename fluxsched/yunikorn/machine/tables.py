@@ -50,7 +50,7 @@ class KnownResource:
         self._requests: dict[Constraint, Request] = {}
 
     def request(self, constraint: Constraint = EVERYTHING) -> Request:
-        """The request of so much on one node; the same object for the same constraint."""
+        """Return the request of so much on one node; the same object for the same constraint."""
         found = self._requests.get(constraint)
         if found is None:
             found = Request.of_amounts(self.amounts, constraint)
@@ -68,7 +68,7 @@ class Quantities:
         self._known: dict[bytes, KnownResource] = {}
 
     def read(self, message: Any) -> KnownResource:
-        """A Resource, an absent one as an empty one."""
+        """Return a Resource, an absent one as an empty one."""
         text = message.SerializeToString()
         found = self._known.get(text)
         if found is None:
@@ -122,7 +122,7 @@ class Timers(Generic[T]):
         return len(self._heap)
 
     def set(self, at_s: float, row: T) -> None:
-        """A row is due at a time."""
+        """Set the time at which a row is due."""
         self._count += 1
         heappush(self._heap, (at_s, self._count, row))
         if len(self._heap) > self._look_at:
@@ -131,7 +131,7 @@ class Timers(Generic[T]):
             self._look_at = max(OLD_TIMERS, 2 * len(self._heap))
 
     def due(self, now_s: float) -> Iterator[T]:
-        """The rows that are due; those that are set meanwhile, too."""
+        """Yield the rows that are due; those that are set meanwhile, too."""
         while self._heap and self._heap[0][0] <= now_s:
             at_s, _, row = heappop(self._heap)
             if self._holds(at_s, row):
@@ -189,7 +189,7 @@ class Partition:
         self.is_cut = False
 
     def no_longer_requires(self, ask: AskEntry) -> None:
-        """An ask with a required node is not queued any more."""
+        """Record that an ask with a required node is not queued any more."""
         asks = self.required.get(ask.required_node, {})
         asks.pop((ask.key, ask.application.application_id), None)
         if not asks:
@@ -214,7 +214,7 @@ class NodeEntry:
         self.foreign: dict[str, Amounts] = {}
         self.attributes: dict[str, str] = {}
         self.is_draining = False
-        self.held: dict[int, HeldAllocation] = {}
+        self.held: dict[int, AllocationEntry] = {}
 
     @property
     def is_up(self) -> bool:
@@ -262,8 +262,8 @@ class ApplicationEntry:
         self.account = account
         self.progress = progress
         self.asks: dict[str, AskEntry] = {}
-        self.held: dict[str, HeldAllocation] = {}
-        self.by_key: dict[str, HeldAllocation] = {}
+        self.held: dict[str, AllocationEntry] = {}
+        self.by_key: dict[str, AllocationEntry] = {}
         self.wake_s = 0.0
         self._heads: dict[bytes, bytes] = {}
 
@@ -327,7 +327,7 @@ class AskEntry:
         return found
 
 
-class HeldAllocation:
+class AllocationEntry:
     """`demand` is the TerminationType with which its release is demanded, 0 while it is not; so is said again at
     `repeat_s`, with `message`.
     """
@@ -435,7 +435,7 @@ def _ask(ask: AskEntry) -> dict[str, Any]:
     }
 
 
-def _allocation(held: HeldAllocation) -> dict[str, Any]:
+def _allocation(held: AllocationEntry) -> dict[str, Any]:
     return {
         "UUID": held.uuid,
         "allocationKey": held.ask.key,

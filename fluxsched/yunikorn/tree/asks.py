@@ -1,23 +1,30 @@
-"""Waiting asks by application: equal ones in a line, lines in the order of their first, some of them to a chunk.
+"""Waiting asks by application: equal ones in a line, lines in the order of their first, some of them to a chunk; and
+the admission by which a scheduler starts them.
 
 Law: what failed once in a generation of the tree's order is not tried again in it, nor what asks for no less: a
-generation ends when something is freed, added or allowed, so until then there is only less to have.
+generation ends when something is freed, added or allowed, so until then there is only less to have. The terms of an ask
+are its application and its options; nothing else has terms in such a scheduler.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from heapq import heappop, heappush, merge
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.constraint import EVERYTHING
-from fluxsched.sched.admission import JobIndex
-from fluxsched.sched.pool.placement import Shape
-from fluxsched.sched.sorted_jobs import Waiting
-from fluxsched.yunikorn.tree.queue import Application, AskOptions, ask_of
-from fluxsched.yunikorn.tree.queue_tree import QueueTree, begins_to_wait, waits_no_more
+from fluxsched.core.idset import Idset
+from fluxsched.core.request import Request
+from fluxsched.sched.admission import AdmissionControl, Exceeded, JobIndex
+from fluxsched.sched.pool.find_fit import find_fit
+from fluxsched.sched.pool.placement import BINPACKING, Shape
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.sorted_jobs import AdmissionTerms, PendingJob
+from fluxsched.yunikorn.tree.queue import Application, AskOptions, AskTerms, ask_of
+from fluxsched.yunikorn.tree.queue_tree import QueueTree, admits, begins_to_wait, first_exceeded, waits_no_more
 
 AskKey: TypeAlias = tuple[int, bool, float, int]
 """Higher priority first, then the originator, then what asks longest, then the lower id."""
@@ -26,8 +33,8 @@ UNFIT_KEPT: Final = 8
 """Amounts that fit nowhere, against which all others are compared."""
 
 
-def ask_key(job: Waiting, options: AskOptions) -> AskKey:
-    """The place of an ask in its application."""
+def ask_key(job: PendingJob, options: AskOptions) -> AskKey:
+    """Return the place of an ask in its application."""
     return (-job.priority, not options.is_originator, job.t_submit_s, job.jobid)
 
 
@@ -44,7 +51,7 @@ class AskLine:
         self.shape = shape
         self.node = node
         self.need: Amounts = shape.request.amounts
-        self.by_id: dict[int, Waiting] = {}
+        self.by_id: dict[int, PendingJob] = {}
         self._queue: list[AskKey] = []
         self._passed: list[AskKey] = []
         self.key: AskKey = (0, False, 0.0, 0)  # where it stands in its application
@@ -56,7 +63,7 @@ class AskLine:
         return not self.by_id
 
     @property
-    def first(self) -> Waiting:
+    def first(self) -> PendingJob:
         """Return the first ask in order; the line must not be over."""
         key = self.first_key()
         if key is None:
@@ -80,7 +87,7 @@ class AskLine:
                 heappush(self._queue, key)
         self._passed.clear()
 
-    def add(self, key: AskKey, job: Waiting) -> None:
+    def add(self, key: AskKey, job: PendingJob) -> None:
         self.by_id[job.jobid] = job
         heappush(self._queue, key)
 
@@ -88,13 +95,13 @@ class AskLine:
         del self.by_id[jobid]
 
     def first_key(self) -> AskKey | None:
-        """The key of the first ask, None if there is none: those of asks that have left are forgotten."""
+        """Return the key of the first ask, None if there is none: those of asks that have left are forgotten."""
         queue, by_id = self._queue, self.by_id
         while queue and queue[0][3] not in by_id:
             heappop(queue)
         return queue[0] if queue else None
 
-    def in_order(self) -> Iterator[Waiting]:
+    def in_order(self) -> Iterator[PendingJob]:
         """Yield all asks of the line in order; no more than a copy of the queue is spent on those that are not taken.
         """
         yield self.first
@@ -147,7 +154,7 @@ class Unfit:
         return False
 
     def _keep(self, unfit: Amounts) -> None:
-        """Keeps these amounts, and no others that ask for no less."""
+        """Keep these amounts, and no others that ask for no less."""
         need = dict(unfit)
         kept = [amounts for amounts in self._amounts if not _no_less(dict(amounts), unfit)]
         if unfit and len(kept) < UNFIT_KEPT and not any(_no_less(need, amounts) for amounts in kept):
@@ -250,7 +257,7 @@ class ApplicationAsks:
             if ask_of(line.first).options.may_preempt:
                 yield line
 
-    def add(self, job: Waiting, options: AskOptions) -> None:
+    def add(self, job: PendingJob, options: AskOptions) -> None:
         """Add an ask to its line."""
         key, node = ask_key(job, options), options.node
         at = (job.shape.number, node)
@@ -266,7 +273,7 @@ class ApplicationAsks:
             self._exit(line)
             self._enter(line, line.first_key() or key)
 
-    def remove(self, job: Waiting, node: int | None) -> None:
+    def remove(self, job: PendingJob, node: int | None) -> None:
         """Remove an ask from its line, on `node` if it needs a certain one."""
         at = (job.shape.number, node)
         line = self.lines[at]
@@ -288,14 +295,14 @@ class ApplicationAsks:
             self._settle(line)
 
     def _settle(self, line: AskLine) -> None:
-        """The line has its place by its first ask that was not passed over."""
+        """Place the line by its first ask that was not passed over."""
         key = line.first_key()
         if key is not None and key != line.key:
             self._exit(line)
             self._enter(line, key)
 
     def next(self, unfit: Unfit, tree: QueueTree) -> AskLine | None:
-        """The first line that did not fail in this generation, and is not known to fail; None if there is none.
+        """Return the first line that did not fail in this generation, and is not known to fail; None if there is none.
 
         Once one of a chunk has failed, the least that any of them asks for is tried, since all may fail with it; once
         all of a chunk have, the least of all chunks.
@@ -410,7 +417,7 @@ class Asks(JobIndex):
         self.by_application: dict[Application, ApplicationAsks] = {}
         self.without = 0
 
-    def add(self, job: Waiting) -> None:
+    def add(self, job: PendingJob) -> None:
         """Add an ask; its application, and the queues above it, are to be examined again."""
         if job.terms is None:
             self.without += 1
@@ -423,7 +430,7 @@ class Asks(JobIndex):
         asks.add(job, ask.options)
         begins_to_wait(application, priority)
 
-    def remove(self, job: Waiting) -> None:
+    def remove(self, job: PendingJob) -> None:
         """Remove an ask from its application."""
         if job.terms is None:
             self.without -= 1
@@ -456,14 +463,17 @@ class Asks(JobIndex):
         self.unfit.note(line)
 
     def held_back(self, line: AskLine) -> None:
-        """The line cannot start in this generation for another reason; it lacks a node if there is too little in all.
+        """Record that the line cannot start in this generation for another reason; it lacks a node if there is too
+        little in all.
         """
         line.failed = self.tree.order.generation
         if self.tree.lacks_room(line.application, line.need):
             self.unfit.lacking.append([line])
 
     def pass_over(self, line: AskLine) -> None:
-        """The first ask of the line cannot start in this generation, for a reason that others need not share."""
+        """Record that the first ask of the line cannot start in this generation, for a reason that others need not
+        share.
+        """
         self.by_application[line.application].pass_over(line, self.tree.order.generation)
 
     def lacking_nodes(self) -> Iterator[AskLine]:
@@ -473,7 +483,7 @@ class Asks(JobIndex):
             yield from list(lines)
 
     def may_preempt(self) -> Iterator[AskLine]:
-        """The lines that could not start in this generation, whatever they lack, and may have others preempted.
+        """Yield the lines that could not start in this generation, whatever they lack, and may have others preempted.
 
         Where all nodes are full that is the maximum of the root as well. Only lines that are taken are looked at, and
         the first of each application; nothing may change meanwhile.
@@ -483,3 +493,66 @@ class Asks(JobIndex):
 
 def _line_key(line: AskLine) -> AskKey:
     return line.key
+
+
+# ---- admission
+
+QUOTA_RATE, QUOTA_WINDOW_S = 10, 1.0
+"""Maximum number of preemptions in a tree of queues, and the window for it (seconds)."""
+
+
+class QuotaAdmission(AdmissionControl):
+    """Quotas of a tree of queues."""
+
+    __slots__ = ("tree",)
+
+    def __init__(self, tree: QueueTree) -> None:
+        super().__init__(is_open_ended=True, preemption_rate=(QUOTA_RATE, QUOTA_WINDOW_S))
+        self.tree: Final = tree
+
+    @property
+    def generation(self) -> int:
+        return self.tree.order.generation
+
+    def renew(self) -> None:
+        self.tree.order.generation += 1
+
+    def index(self, pool: Pool) -> JobIndex | None:
+        return Asks(self.tree, partial(has_room, pool))
+
+    def change_capacity(self, pool: Pool, targets: Idset, sign: int) -> None:
+        """Add the capacity of these targets, up or down, to the root's maximum, or (sign -1) subtract it."""
+        by_rank = pool.amount_targets.by_rank
+        for rank in targets:
+            if rank in by_rank:
+                self.tree.change_capacity(by_rank[rank].offered(), sign)
+
+    def admits(self, terms: AdmissionTerms, amounts: Amounts) -> bool:
+        return admits(cast(AskTerms, terms).application, amounts)
+
+    def exceeded(self, terms: AdmissionTerms, amounts: Amounts) -> Exceeded | None:
+        return first_exceeded(cast(AskTerms, terms).application, amounts)
+
+    def book(self, terms: AdmissionTerms, jobid: int, amounts: Amounts) -> None:
+        self.tree.book(cast(AskTerms, terms).application, jobid, amounts)
+
+    def free(self, terms: AdmissionTerms, jobid: int, amounts: Amounts, all_of_it: bool) -> None:
+        self.tree.free(cast(AskTerms, terms).application, jobid, amounts, all_of_it)
+
+    def describe(self, terms: AdmissionTerms) -> str:
+        application = cast(AskTerms, terms).application
+        return f"of application {application.id} in queue {application.queue.path}"
+
+    def check(self, held: Iterable[tuple[int, AdmissionTerms, Amounts]]) -> None:
+        self.tree.check()
+        for jobid, terms, amounts in held:
+            booked = cast(AskTerms, terms).application.allocations.get(jobid)
+            assert booked == amounts, f"job {jobid} holds {amounts}, {booked} is booked"
+
+
+def has_room(pool: Pool, amounts: Amounts) -> bool:
+    """Return whether these amounts fit on some target now."""
+    shape = Shape(Request.of_amounts(amounts))
+    fits = find_fit(pool, shape, BINPACKING) is not None
+    pool.prepared.pop(shape.number, None)  # it does not come again
+    return fits

@@ -9,7 +9,7 @@ have. An ask that fits nowhere for RESERVE_AFTER_S has a node kept for it; one t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import ClassVar
 
@@ -24,15 +24,15 @@ from fluxsched.sched.policy import (
     TREE_PLACEMENT,
     WORST_FIT,
     YES,
-    AccountLines,
     Decision,
     Option,
     Pending,
+    PendingJob,
+    PendingJobs,
     Preemptions,
     Skips,
     Start,
     View,
-    Waiting,
 )
 from fluxsched.yunikorn.tree.asks import Asks
 from fluxsched.yunikorn.tree.preemption import (
@@ -78,16 +78,9 @@ class Tree:
         yield from reservations(view, asks, now_s, self.may_reserve)
         yield from self._preempting(view, asks, now_s)
 
-    def why_not_preempted(
-        self,
-        lines: AccountLines | None,
-        waiting: Callable[[int], Waiting | None],
-        job: Waiting,
-        preemptions: Preemptions,
-        now_s: float,
-    ) -> str:
+    def why_not_preempted(self, jobs: PendingJobs, job: PendingJob, preemptions: Preemptions, now_s: float) -> str:
         """Return what keeps jobs from being preempted for this ask; empty if some are, or without preemption."""
-        return why_not_preempted(waiting, job, preemptions, now_s) if self._preempts else ""
+        return why_not_preempted(jobs.by_id.get, job, preemptions, now_s) if self._preempts else ""
 
     def _in_order(self, view: View, asks: Asks) -> Iterator[Decision]:
         find, placement, admits, next_ask = view.find, self._placement, asks.tree.admits, asks.next

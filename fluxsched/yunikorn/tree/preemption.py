@@ -24,12 +24,12 @@ from fluxsched.sched.policy import (
     UNKNOWN,
     AskedAmounts,
     Decision,
-    IfGone,
+    PendingJob,
     Preempt,
     Preemptions,
     View,
-    Waiting,
     Wake,
+    WhatIfPreempted,
     Withhold,
     rank_of,
 )
@@ -82,7 +82,7 @@ class NodeSearch:
         "_claim", "_elsewhere", "_held", "_job", "_keeps_all", "_nodes", "_view", "is_over", "looked_at", "offers",
     )  # fmt: skip
 
-    def __init__(self, job: Waiting, claim: Claim, view: View, keeps_all: bool = False) -> None:
+    def __init__(self, job: PendingJob, claim: Claim, view: View, keeps_all: bool = False) -> None:
         self._job = job
         self._keeps_all = keeps_all
         self._claim = claim
@@ -95,7 +95,7 @@ class NodeSearch:
         self.is_over = False
 
     def go_on(self) -> None:
-        """Looks at some more nodes."""
+        """Look at some more nodes."""
         with self._view.if_gone() as what_if:
             asked = what_if.asked(self._job.shape)
             room = self._with_room(what_if, asked)
@@ -111,7 +111,7 @@ class NodeSearch:
                 self._look_at(rank, held, asked)
         self.is_over = not nodes
 
-    def _with_room(self, what_if: IfGone, asked: AskedAmounts) -> list[int]:
+    def _with_room(self, what_if: WhatIfPreempted, asked: AskedAmounts) -> list[int]:
         """Return nodes where the ask fits once all that are going are gone; no more than the judge may want."""
         job, reserved = self._job, self._view.reserved_nodes
         node = ask_of(job).options.node
@@ -141,14 +141,14 @@ class NodeSearch:
         running = self._view.preemptions.running
         for application in self._claim.losers():
             for jobid, amounts in application.allocations.items():
-                holding = running.jobs.get(jobid)
-                if holding is None:
+                allocation = running.jobs.get(jobid)
+                if allocation is None:
                     continue
                 self.looked_at += 1
-                options = cast(AskTerms, holding.terms).options
-                order = not options.may_be_preempted, options.is_originator, holding.priority
-                place = (*order, -holding.started_s, -jobid)
-                found.append(HeldOnNode(place, jobid, application, amounts, rank_of(holding)))
+                options = cast(AskTerms, allocation.terms).options
+                order = not options.may_be_preempted, options.is_originator, allocation.priority
+                place = (*order, -allocation.started_s, -jobid)
+                found.append(HeldOnNode(place, jobid, application, amounts, rank_of(allocation)))
             if self.looked_at >= LOOKED_AT_MAX:
                 break
         return found
@@ -239,7 +239,7 @@ LOOKED_AT_A_PASS_MAX = 65_536
 OFFERS_MAX = 64
 """Nodes that a judge is asked about for one ask, the best first; a callback each."""
 
-Judge: TypeAlias = Callable[[Waiting, int, Sequence[int], int], int | None]
+Judge: TypeAlias = Callable[[PendingJob, int, Sequence[int], int], int | None]
 """(job, rank, ids of those that may go in order, index of the last that must) -> index of the last that does go; None
 if the job does not start there even so.
 """
@@ -264,7 +264,7 @@ class TreePreemption:
         self._in_vain: set[tuple[Application, int, int, int | None]] = set()
         self._looked_at = 0
 
-    def decide(self, job: Waiting) -> Iterator[Decision]:
+    def decide(self, job: PendingJob) -> Iterator[Decision]:
         """Yield the preemptions for an ask that cannot start now."""
         preemptions, now_s, ask = self._preemptions, self._now_s, ask_of(job)
         application = ask.application
@@ -297,7 +297,7 @@ class TreePreemption:
         yield Withhold(job.jobid, rank, takes_over=True)
 
     def _search(
-        self, job: Waiting, application: Application
+        self, job: PendingJob, application: Application
     ) -> Generator[Decision, None, tuple[int, list[Candidate]]]:
         """Search a node for the ask; return its rank and the jobs to preempt there, or -1 and none."""
         claim = Claim(application, job.request.amounts, job.priority, self._counted())
@@ -313,8 +313,8 @@ class TreePreemption:
             self._preemptions.searched_in_vain(UNKNOWN, self._looked_at, self._now_s)
         return found
 
-    def _judged(self, job: Waiting, offers: list[Offer]) -> tuple[int, list[Candidate]]:
-        """The best node, or the best that the judge accepts, and those that go there."""
+    def _judged(self, job: PendingJob, offers: list[Offer]) -> tuple[int, list[Candidate]]:
+        """Return the best node, or the best that the judge accepts, and those that go there."""
         offers.sort()
         for offer in offers[:OFFERS_MAX]:
             if self._judge is None:
@@ -333,7 +333,7 @@ class TreePreemption:
 
 
 def why_not_preempted(
-    waiting: Callable[[int], Waiting | None], job: Waiting, preemptions: Preemptions, now_s: float
+    waiting: Callable[[int], PendingJob | None], job: PendingJob, preemptions: Preemptions, now_s: float
 ) -> str:
     """Return what keeps running jobs from being preempted for an ask, as a pass would find it first; empty if some are
     going for it. `waiting` has the asks by id.
@@ -360,14 +360,14 @@ def why_not_preempted(
 
 
 def changes_of(
-    preemptions: Preemptions, waiting: Callable[[int], Waiting | None], beneficiaries: Iterable[int]
+    preemptions: Preemptions, waiting: Callable[[int], PendingJob | None], beneficiaries: Iterable[int]
 ) -> Changes:
     """Return by how much usage differs once all that are going are gone and these asks are placed."""
     changes = Changes()
-    for holding in preemptions.holdings_going():
-        if holding.terms is not None:
-            application = cast(AskTerms, holding.terms).application
-            changes.goes(application, application.allocations[holding.jobid])
+    for allocation in preemptions.allocations_going():
+        if allocation.terms is not None:
+            application = cast(AskTerms, allocation.terms).application
+            changes.goes(application, application.allocations[allocation.jobid])
     for jobid in beneficiaries:
         job = waiting(jobid)
         if job is not None and job.terms is not None:
@@ -393,7 +393,7 @@ LOOK_AGAIN_S = 0.1
 REFUSALS_A_PASS = 64
 """Nodes that may be refused in a pass, each by a callback; then no more are reserved in it."""
 
-MayReserve: TypeAlias = Callable[[Waiting, int], bool]
+MayReserve: TypeAlias = Callable[[PendingJob, int], bool]
 """(ask, rank) -> whether the node may be kept for it."""
 
 
@@ -409,7 +409,7 @@ class _Nodes:
         self._refusals = 0
         self.searches = 0
 
-    def next(self, job: Waiting) -> int | None:
+    def next(self, job: PendingJob) -> int | None:
         node = ask_of(job).options.node
         if node is not None:
             return node if self._may_have(job, node) else None
@@ -419,7 +419,7 @@ class _Nodes:
             nodes = self._by_shape[job.shape.number] = iter(self._view.reserved_nodes.best_first(job))
         return next((rank for rank in nodes if self._may_have(job, rank)), None)
 
-    def _may_have(self, job: Waiting, rank: int) -> bool:
+    def _may_have(self, job: PendingJob, rank: int) -> bool:
         if self._refusals >= REFUSALS_A_PASS or not self._view.reserved_nodes.may_reserve(rank):
             return False
         if self._may_reserve is None or self._may_reserve(job, rank):

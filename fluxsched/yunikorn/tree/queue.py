@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from fluxsched.core.amounts import Amounts
-from fluxsched.sched.sorted_jobs import AdmissionTerms, Waiting
+from fluxsched.sched.sorted_jobs import AdmissionTerms, PendingJob
 
 ANYONE: Final = "*"
 """A user or a group of a limit that holds for each user."""
@@ -168,7 +168,7 @@ class Claimants:
         return False
 
     def first(self) -> Claimant | None:
-        """The one with the least key; all keys are up to date."""
+        """Return the one with the least key; all keys are up to date."""
         heap = self._heap
         while heap:
             entry = heap[0]
@@ -229,7 +229,7 @@ class AskTerms(AdmissionTerms):
         self.options = options
 
 
-def ask_of(job: Waiting) -> AskTerms:
+def ask_of(job: PendingJob) -> AskTerms:
     """Return the ask of a job that has one."""
     return cast(AskTerms, job.terms)
 
@@ -345,5 +345,5 @@ class Application(Claimant):
 
 
 def amounts_of(used: dict[str, int]) -> Amounts:
-    """A table as a value."""
+    """Return a table as a value."""
     return tuple(sorted([(kind, amount) for kind, amount in used.items() if amount]))

@@ -148,7 +148,7 @@ def _reorder(queue: Queue) -> None:
 
 
 def change(application: Application) -> None:
-    """The application gets a new key in its leaf, if something of it waits."""
+    """Give the application a new key in its leaf, if something of it waits."""
     if application.priority is not None:
         leaf = application.queue
         by_stage = leaf.settings.sort == STATEAWARE and application.stage == ACCEPTED
@@ -156,7 +156,7 @@ def change(application: Application) -> None:
 
 
 def set_stage(application: Application, stage: str) -> None:
-    """The application is in another of the STAGES."""
+    """Record that the application is in another of the STAGES."""
     assert stage in STAGES, f"{stage!r} is none of {', '.join(STAGES)}"
     leaf = application.queue
     leaf.starting += (stage == STARTING) - (application.stage == STARTING)
@@ -218,7 +218,7 @@ def _take(used: dict[str, int], amounts: Amounts) -> None:
 
 
 def check(root: Queue) -> None:
-    """Asserts that all usage is the sum of allocations."""
+    """Assert that all usage is the sum of allocations."""
     sums: dict[Queue | QuotaMeter, Counter[str]] = {}
     began: Counter[Queue | QuotaMeter] = Counter()
     for queue in root.walk():
@@ -260,7 +260,7 @@ def shares(used: Mapping[str, int], guarantee: Mapping[str, int], root: Mapping[
 
 
 def priority_seen(queue: Queue) -> int:
-    """The highest priority that waits below a queue, as its parent sees it."""
+    """Return the highest priority that waits below a queue, as its parent sees it."""
     settings = queue.settings
     assert queue.priority is not None
     return settings.priority_offset if settings.priority_fence else queue.priority + settings.priority_offset
@@ -271,13 +271,13 @@ END: Final = -1.0
 
 
 def queue_key(queue: Queue, by_priority: bool, root: Mapping[str, int]) -> Key:
-    """The key of a queue among its siblings."""
+    """Return the key of a queue among its siblings."""
     share, priority = shares(queue.used, queue.guarantee, root), -priority_seen(queue)
     return (priority, *share, END, queue.label) if by_priority else (*share, END, priority, queue.label)
 
 
 def application_key(application: Application, root: Mapping[str, int]) -> Key:
-    """The key of an application in its leaf."""
+    """Return the key of an application in its leaf."""
     settings = application.queue.settings
     priority, since_s, id = -(application.priority or 0), application.submitted_s, application.label
     if settings.sort == STATEAWARE and application.stage == ACCEPTED:
@@ -414,7 +414,7 @@ def waits_no_more(application: Application, priority: int) -> None:
 
 
 def recount(root: Queue) -> None:
-    """Counts all anew, after offsets and fences have changed."""
+    """Count all anew, after offsets and fences have changed."""
     for queue in reversed(list(root.walk())):
         found: dict[int, int] = {}
         for child in queue.children.values():
@@ -481,7 +481,7 @@ class QueueTree:
     # ---- queues
 
     def queue(self, path: str) -> Queue | None:
-        """The queue at a path such as `root.a.b`."""
+        """Return the queue at a path such as `root.a.b`."""
         return self._by_path.get(path)
 
     def create(self, path: str, settings: QueueSettings) -> Queue:
@@ -500,13 +500,13 @@ class QueueTree:
         return self._make(parent, settings, created=True)
 
     def change_created(self, queue: Queue, settings: QueueSettings) -> None:
-        """Gives a created leaf other amounts, or another number of applications."""
+        """Give a created leaf other amounts, or another number of applications."""
         if settings != queue.settings:
             self._configure(queue, settings, [], [])
             self.order.renew()
 
     def drop(self, queue: Queue) -> None:
-        """Takes a queue out that has no applications and no queues below it. Raises InvalidValue if it has some."""
+        """Take a queue out that has no applications and no queues below it. Raises InvalidValue if it has some."""
         if queue.parent is None or queue.children or queue.applications:
             raise InvalidValue(f"queue {queue.path!r} cannot go: it is the root, or has queues or applications")
         del queue.parent.children[queue.name], self._by_path[queue.path]
@@ -557,7 +557,7 @@ class QueueTree:
     def add_application(
         self, id: str, queue: Queue, user: str, groups: tuple[str, ...], t_s: float
     ) -> Application:
-        """An application, submitted at `t_s` (wall time, seconds). Raises InvalidValue where none can join."""
+        """Return an application, submitted at `t_s` (wall time, seconds). Raises InvalidValue where none can join."""
         if not queue.is_leaf or queue.draining or id in queue.applications:
             why = "is a parent" if not queue.is_leaf else "is draining" if queue.draining else f"has {id!r} already"
             raise InvalidValue(f"application {id!r} cannot join queue {queue.path!r}: it {why}")
@@ -566,7 +566,7 @@ class QueueTree:
         return application
 
     def remove_application(self, application: Application) -> list[str]:
-        """Takes out an application that holds nothing; returns the paths of queues that go with it.
+        """Take out an application that holds nothing; returns the paths of queues that go with it.
 
         Raises InvalidValue if it holds something.
         """
@@ -596,7 +596,8 @@ class QueueTree:
         return found is not None and found.is_of_root
 
     def held_back(self, application: Application, amounts: Amounts) -> str | None:
-        """The maximum or limit that this much more would exceed, in words with numbers; None if it exceeds none."""
+        """Return the maximum or limit that this much more would exceed, in words with numbers; None if it exceeds none.
+        """
         found = first_exceeded(application, amounts)
         return None if found is None else found.text
 
@@ -610,7 +611,7 @@ class QueueTree:
         self.order.generation += 1
 
     def check(self) -> None:
-        """Asserts that all usage is the sum of allocations, for tests; linear in everything."""
+        """Assert that all usage is the sum of allocations, for tests; linear in everything."""
         check(self.root)
         assert self._by_path == {queue.path: queue for queue in self.root.walk()}, "queues are listed wrongly"
 
@@ -644,7 +645,7 @@ class QueueTree:
                 self._configure(known, child, made, removed)
 
     def _drop_empty(self, queue: Queue) -> list[str]:
-        """Drops a queue that is to go and has nothing any more, and those above it of which that holds then."""
+        """Drop a queue that is to go and has nothing any more, and those above it of which that holds then."""
         dropped: list[str] = []
         at: Queue | None = queue
         while at is not None and at.parent is not None and (at.draining or at.created):
@@ -675,7 +676,7 @@ class QueueTree:
         return found
 
     def _resolve_limits(self) -> None:
-        """The meters of all applications, summed anew."""
+        """Sum the meters of all applications anew."""
         queues = list(self.root.walk())
         for queue in queues:
             queue.meters = {}

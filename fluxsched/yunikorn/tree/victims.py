@@ -18,7 +18,7 @@ from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from fluxsched.core.amounts import Amounts
-from fluxsched.sched.policy import Holding
+from fluxsched.sched.policy import JobAllocation
 from fluxsched.yunikorn.tree.queue import PREEMPT_DISABLED, PREEMPT_FENCE, Application, Queue, QuotaMeter
 from fluxsched.yunikorn.tree.queue_tree import may_begin
 
@@ -176,7 +176,7 @@ class _Search:
         return False
 
     def _in_order(self) -> list[Candidate] | None:
-        """The first that will do, less those that are not needed: the last of them is spared first."""
+        """Return the first that will do, less those that are not needed: the last of them is spared first."""
         for at in range(len(self.candidates)):
             if any(lacking > 0 and size for lacking, size in zip(self._left, self._sizes[at], strict=True)):
                 self._add(at)
@@ -188,7 +188,7 @@ class _Search:
         return [self.candidates[index] for index in sorted(self._chosen)]
 
     def _add(self, at: int) -> bool:
-        """Takes a candidate, if its queues can still lose it."""
+        """Take a candidate, if its queues can still lose it."""
         candidate = self.candidates[at]
         if not candidate.allows:
             return False
@@ -331,31 +331,31 @@ class Claim:
         return not self._served or not may_begin(self.application)
 
     def served(self, lacking: Collection[str]) -> Queue | None:
-        """The lowest queue for which these kinds may be taken back."""
+        """Return the lowest queue for which these kinds may be taken back."""
         for queue in self._served:
             if all(kind in queue.guarantee for kind in lacking):
                 return queue
         return None
 
     def losers(self) -> Iterator[Application]:
-        """The applications of which something may go, as far as fences allow it."""
+        """Yield the applications of which something may go, as far as fences allow it."""
         for queue in self._path[-1].walk():
             if queue.is_leaf and self._losing_from(queue):
                 for application in queue.applications.values():
                     if application is not self.application:
                         yield application
 
-    def victims(self, running: Mapping[int, Holding]) -> Iterator[Holding]:
+    def victims(self, running: Mapping[int, JobAllocation]) -> Iterator[JobAllocation]:
         """Return the preemptible jobs of which each alone could go, as far as queues and priorities are concerned."""
         served = self.served(())
         if served is None:
             return
         for application in self.losers():
             for jobid, amounts in application.allocations.items():
-                holding = running.get(jobid)
-                queues = () if holding is None else self.losing(application, holding.priority, served)
-                if holding is not None and queues and can_lose([self.above(queue) for queue in queues], amounts):
-                    yield holding
+                allocation = running.get(jobid)
+                queues = () if allocation is None else self.losing(application, allocation.priority, served)
+                if allocation is not None and queues and can_lose([self.above(queue) for queue in queues], amounts):
+                    yield allocation
 
     def losing(self, application: Application, priority: int, served: Queue) -> tuple[Queue, ...]:
         """Return the queues that lose the usage of an application's job; none if no job of this priority may be
@@ -385,7 +385,7 @@ class Claim:
         return bool(above) and all(over + asked.get(kind, 0) <= 0 for kind, over in above.items())
 
     def _losing_from(self, leaf: Queue) -> tuple[Queue, ...]:
-        """The queues that hold a leaf and not the ask, if they may lose something, and to it."""
+        """Return the queues that hold a leaf and not the ask, if they may lose something, and to it."""
         queues = self._losing.get(leaf)
         if queues is None:
             queues = self._losing[leaf] = self._hold_only(leaf)
@@ -426,7 +426,7 @@ def _over(used: dict[str, int], asked: dict[str, int], bounds: dict[str, int]) -
 
 
 def _as_seen(path: tuple[Queue, ...], priority: int) -> list[int]:
-    """A priority as each queue of a path shows it to the one above."""
+    """Return a priority as each queue of a path shows it to the one above."""
     found = []
     for queue in path:
         settings = queue.settings

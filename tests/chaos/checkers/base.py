@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.chaos.observations import (
     Answered,
+    HostStopped,
     LinkEnded,
     Observation,
     ProcessEnded,
@@ -19,7 +20,10 @@ from tests.chaos.observations import (
     TaskBegan,
     TaskEnded,
     TaskGrew,
+    TasksBegan,
+    TasksEnded,
     TaskShrank,
+    TasksWait,
 )
 
 EIO, ENODATA = 5, 61
@@ -55,6 +59,10 @@ class Site:
     nodes_max: Mapping[str, int] = field(default_factory=dict)
     steps_s: float = 0.0
     """By how much the clocks are stepped in all (seconds)."""
+    hosts: tuple[str, ...] = ()
+    """The host of each rank, where each has a keeper of its own."""
+    kill_timeout_s: float = 0.0
+    """Time after which tasks that were asked to end are killed (seconds)."""
 
 
 @dataclass(eq=False)
@@ -139,6 +147,18 @@ class Checker:
     def shrank(self, task: TaskShrank) -> None:
         """Tasks have left targets."""
 
+    def tasks_wait(self, tasks: TasksWait) -> None:
+        """Tasks wait behind their gate on one of several hosts."""
+
+    def tasks_began(self, tasks: TasksBegan) -> None:
+        """They run there."""
+
+    def tasks_ended(self, tasks: TasksEnded) -> None:
+        """They are gone from there."""
+
+    def host_stopped(self, stopped: HostStopped) -> None:
+        """A host does nothing for a while."""
+
     def process_ended(self, ended: ProcessEnded) -> None:
         """A process is gone."""
 
@@ -151,7 +171,7 @@ class Checker:
 
 HOOKS = (
     "asked", "answered", "given_up", "told", "replied", "link_ended", "began", "ended", "grew", "shrank",
-    "process_ended",
+    "tasks_wait", "tasks_began", "tasks_ended", "host_stopped", "process_ended",
 )  # fmt: skip
 
 
@@ -187,6 +207,14 @@ class Judges:
                 self._each("grew", one)
             case TaskShrank():
                 self._each("shrank", one)
+            case TasksWait():
+                self._each("tasks_wait", one)
+            case TasksBegan():
+                self._each("tasks_began", one)
+            case TasksEnded():
+                self._each("tasks_ended", one)
+            case HostStopped():
+                self._each("host_stopped", one)
             case ProcessEnded():
                 self._each("process_ended", one)
 

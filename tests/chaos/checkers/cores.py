@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.chaos.checkers.base import Call, Checker, Site
-from tests.chaos.observations import Answered, TaskBegan, TaskEnded, TaskGrew, TaskShrank
+from tests.chaos.observations import Answered, TaskBegan, TaskEnded, TaskGrew, TasksBegan, TasksEnded, TaskShrank
 from tests.chaos.wire import cores_of
 
 
@@ -19,7 +19,7 @@ class Cores(Checker):
         self._users: dict[tuple[int, int], int] = {}
         self._used: dict[int, list[tuple[int, int]]] = {}
 
-    def began(self, task: TaskBegan | TaskGrew) -> None:
+    def began(self, task: TaskBegan | TaskGrew | TasksBegan) -> None:
         """The cores must be free."""
         used = [(rank, core) for rank, cores in task.cores.items() for core in cores]
         for rank, core in used:
@@ -54,15 +54,26 @@ class Cores(Checker):
                         f"{actor} placed job {payload['id']} on core {core} of rank {rank}, where job {other} runs"
                     )
 
+    def tasks_began(self, tasks: TasksBegan) -> None:
+        """So must be those of each of several hosts."""
+        self.began(tasks)
+
     def shrank(self, task: TaskShrank) -> None:
         """They are free again."""
+        self._left(task.jobid, task.ranks)
+
+    def tasks_ended(self, tasks: TasksEnded) -> None:
+        """They are free again."""
+        self._left(tasks.jobid, frozenset({tasks.rank}))
+
+    def _left(self, jobid: int, ranks: frozenset[int]) -> None:
         kept = []
-        for place in self._used.get(task.jobid, ()):
-            if place[0] in task.ranks:
+        for place in self._used.get(jobid, ()):
+            if place[0] in ranks:
                 del self._users[place]
             else:
                 kept.append(place)
-        self._used[task.jobid] = kept
+        self._used[jobid] = kept
 
     def ended(self, task: TaskEnded) -> None:
         """They are free again."""

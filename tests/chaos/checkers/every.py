@@ -9,6 +9,7 @@ from tests.chaos.checkers.acquisition.streams import AcquireStreams
 from tests.chaos.checkers.answers import Answers
 from tests.chaos.checkers.base import Checker, Site
 from tests.chaos.checkers.cores import Cores
+from tests.chaos.checkers.hosts import Hosts
 from tests.chaos.checkers.jobs import Jobs
 from tests.chaos.checkers.limits import Limits
 from tests.chaos.checkers.promises import Promises
@@ -22,5 +23,5 @@ CHECKERS: tuple[type[Checker], ...] = (
 
 
 def all_checkers(site: Site) -> list[Checker]:
-    """One of each."""
-    return [checker(site) for checker in CHECKERS]
+    """One of each that has something to look at."""
+    return [checker(site) for checker in (*CHECKERS, *((Hosts,) if site.hosts else ()))]

@@ -91,7 +91,7 @@ class Jobs(Checker):
 
     def process_ended(self, ended: ProcessEnded) -> None:
         """Jobs outlive all processes but the keeper of their tasks."""
-        self._has_keeper_ended |= ended.process == KEEPER
+        self._has_keeper_ended |= ended.process.startswith(KEEPER)
 
     # ---- in the end
 

@@ -31,7 +31,7 @@ from fluxsched.protocol.messages import sched as alloc
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.messages.resource import AcquireRequest
 from fluxsched.protocol.sessions import AcquireClient, AcquireServer, to_messages
-from fluxsched.resource import journal
+from fluxsched.resource import effects as resource_effects
 from fluxsched.resource.inventory import DEFAULT, EXCLUDE, Inventory
 from fluxsched.resource.module import ResourceModule
 from fluxsched.sched import decisions
@@ -179,8 +179,8 @@ class ResourceMachine:
     """The resource module with what is stored of it, and its end of each acquirer's stream."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[journal.Table, str], Any] = {}
-        self._stored: dict[tuple[journal.Table, str], Any] = {}
+        self._rows: dict[tuple[resource_effects.Table, str], Any] = {}
+        self._stored: dict[tuple[resource_effects.Table, str], Any] = {}
         self._promised: Symbol = ()
         self._streams: dict[int, AcquireServer] = {}
         self._out: list[Symbol] = []
@@ -262,7 +262,7 @@ class ResourceMachine:
             raise broken(f"{self._promised} was stored, and {self._remembered()} is there after a restart")
 
     def _boot(self, online: Mask, held: Symbol) -> None:
-        saved = [journal.Saved(*row, value) for row, value in self._rows.items()]
+        saved = [resource_effects.Saved(*row, value) for row, value in self._rows.items()]
         inventory, configured = Inventory(_R, "configuration"), {OTHER: EMPTY}
         self.module = ResourceModule(inventory, configured, saved, now_s=NOW_S, online=Idset(online))
         for jobid, targets in held:
@@ -275,18 +275,18 @@ class ResourceMachine:
         goals, drained = module._groups.goals, module._drains.drained  # what is excluded is no longer drained
         return mask(drained - module._drains.made_for_move(drained) - goals[EXCLUDE]), _by_name(goals)
 
-    def _perform(self, effects: list[journal.ResourceEffect]) -> None:
+    def _perform(self, effects: list[resource_effects.ResourceEffect]) -> None:
         for one in effects:
-            if isinstance(one, journal.ToAcquirer):
+            if isinstance(one, resource_effects.ToAcquirer):
                 stream = self._streams.get(one.acquirer)  # type: ignore[call-overload]
                 if stream is not None:
                     stream.add(one.change)
-            elif isinstance(one, journal.Save):
+            elif isinstance(one, resource_effects.Save):
                 if one.value is None:
                     self._rows.pop((one.table, one.key), None)
                 else:
                     self._rows[one.table, one.key] = one.value
-            elif isinstance(one, journal.RaiseJobs):
+            elif isinstance(one, resource_effects.RaiseJobs):
                 self._out.append(("raise", *one.jobids))
 
     # ---- what it is
@@ -344,7 +344,7 @@ def _text(row: object) -> str:
     return json.dumps(row, sort_keys=True)
 
 
-def _stored(rows: Mapping[tuple[journal.Table, str], Any]) -> frozenset[Symbol]:
+def _stored(rows: Mapping[tuple[resource_effects.Table, str], Any]) -> frozenset[Symbol]:
     """The rows by target; those of groups have none."""
     found = set[Symbol]()
     for (table, key), row in rows.items():

@@ -88,6 +88,61 @@ def _fault(chance: Random, kind: str, at_s: float) -> Fault:
     return Fault(at_s, kind, victim, amount)
 
 
+SLIPS = 0.3, 0.85
+"""Which share of the lease is over when something slips through to a host that is cut off."""
+SLIPPED_S = 60.0
+"""How long a host stays cut off after what was held up has got through to it (seconds)."""
+HOST_KINDS = {
+    "kill-instance": 6, "kill-instance-at-effect": 8, "hang": 1, "kill-host-keeper": 4, "kill-host-keeper-at-effect": 5,
+    "late-guard": 3, "crash-host": 4, "cut-host": 8, "slip-host": 3, "slow-host": 3, "stop-host": 4, "fail-starts": 3,
+    "kill-scheduler": 1, "delay": 1, "disk-full": 1, "disk-torn": 1,
+}  # fmt: skip
+"""What goes wrong where an engine holds the hosts, and how often beside the others."""
+OF_HOSTS = frozenset(kind for kind in HOST_KINDS if "host" in kind) | {"late-guard", "fail-starts"}
+
+
+def make_host_faults(
+    chance: Random, actions_s: Sequence[float], hosts: Sequence[str], count: int, horizon_s: float
+) -> list[Fault]:
+    """`count` faults of hosts, their keepers, the instance and what lies between, in order of time."""
+    kinds, weights = tuple(HOST_KINDS), tuple(HOST_KINDS.values())
+    made: list[Fault] = []
+    for at_s in sorted(_time(chance, actions_s, horizon_s) for _ in range(count)):
+        kind = chance.choices(kinds, weights)[0]
+        made.append(_of_host(chance, kind, at_s, hosts) if kind in OF_HOSTS else _fault(chance, kind, at_s))
+    return made
+
+
+def _time(chance: Random, actions_s: Sequence[float], horizon_s: float) -> float:
+    """Most are soon after one of the actions."""
+    if actions_s and chance.random() < 0.7:
+        at_s = chance.choice(actions_s) + chance.choice(AFTER_S) * chance.random()
+    else:
+        at_s = chance.uniform(0.0, horizon_s)
+    return min(round(at_s, 4), horizon_s)
+
+
+def _of_host(chance: Random, kind: str, at_s: float, hosts: Sequence[str]) -> Fault:
+    victim, amount = chance.choice(hosts), 0.0
+    match kind:
+        case "kill-host-keeper-at-effect":
+            amount = float(chance.randint(1, chance.choice((4, 12, 60))))
+        case "crash-host":
+            amount = chance.choice((0.0, 0.5, 5.0, 30.0, 90.0))
+        case "cut-host":
+            victim += chance.choice((":up", ":down", ":both"))
+            amount = chance.choice((0.5, 5.0, 12.0, 30.0, 90.0))
+        case "slip-host":
+            amount = chance.choice(SLIPS)
+        case "slow-host":
+            amount = chance.choice((0.05, 0.5, 3.0, 12.0))
+        case "stop-host":
+            amount = chance.choice((0.5, 5.0, 15.0, 60.0))
+        case "fail-starts":
+            amount = chance.choice((1.0, 10.0))
+    return Fault(at_s, kind, victim, amount)
+
+
 AT_RESIZES = ("grow", "grow", "shrink", "shrink", "grow-answered", "shrink-answered", "tasks-came", "tasks-left")
 KILLED_AT_RESIZES = ("instance", "instance", "instance", "keeper", "sched-main")
 AT = "-at-"
@@ -143,10 +198,38 @@ def bring_about(world: World, fault: Fault) -> None:
             world.disk_torn(True)
         case "step-clock":
             world.step_clock(None, fault.amount)
+        case kind if kind in OF_HOSTS:
+            _bring_on_host(world, fault)
         case kind if kind.startswith(f"kill{AT}"):
             world.when(kind.partition(AT)[2], lambda: world.kill_at_effect(fault.victim, int(fault.amount)))
         case kind if kind.startswith(f"disk-full{AT}"):
             world.when(kind.partition(AT)[2], lambda: _fill_disk(world, fault.amount))
+
+
+def _bring_on_host(world: World, fault: Fault) -> None:
+    host, _, way = fault.victim.partition(":")
+    hosts, until_s = world.hosts, world.now_s + fault.amount
+    if not fault.kind.startswith("kill"):
+        world.recorder.fault(f"{fault.kind} {fault.victim} {fault.amount:g}")
+    match fault.kind:
+        case "kill-host-keeper":
+            world.kill(f"keeper-{host}")
+        case "kill-host-keeper-at-effect":
+            world.kill_at_effect(f"keeper-{host}", int(fault.amount))
+        case "late-guard":
+            world.kill_keeper_of(host)
+        case "crash-host":
+            hosts.crash(host, fault.amount)
+        case "cut-host":
+            hosts.cut(host, way, until_s)
+        case "slip-host":
+            hosts.slip(host, fault.amount, SLIPPED_S)
+        case "slow-host":
+            hosts.slow(host, fault.amount)
+        case "stop-host":
+            hosts.all[host].stop(until_s)
+        case "fail-starts":
+            hosts.fail_starts(host, until_s)
 
 
 def _fill_disk(world: World, lasts_s: float) -> None:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from tests.chaos.exhaustive.search import explore
 from tests.chaos.mutations.sabotage import Sabotage, sabotaged
+from tests.chaos.mutations.table import HOSTS as OF_HOSTS
 from tests.chaos.mutations.table import SABOTAGES
 from tests.chaos.runs import crash_points
-from tests.chaos.runs.plan import CRASH_POINTS, SMALL_SEEDS, make_plan
+from tests.chaos.runs.plan import CRASH_POINTS, HOSTS, SMALL_SEEDS, make_plan
 from tests.chaos.runs.run import run
 
 SEEDS = (
@@ -19,6 +20,8 @@ SEEDS = (
     *range(SMALL_SEEDS, SMALL_SEEDS + 120),
 )
 """These are tried, small ones first."""
+HOST_SEEDS = range(HOSTS, HOSTS + 300)
+"""And these for what only hosts with keepers of their own can notice."""
 
 
 LEVELS, SECONDS_MAX = 2, 600.0
@@ -33,8 +36,10 @@ class Noticed(NamedTuple):
     checker: str
 
 
-def notice(one: Sabotage, seeds: Sequence[int] = SEEDS) -> Noticed:
+def notice(one: Sabotage, seeds: Sequence[int] | None = None) -> Noticed:
     """The first seed that notices a sabotage, by what outsiders see alone."""
+    if seeds is None:
+        seeds = HOST_SEEDS if one in OF_HOSTS else SEEDS
     with sabotaged(one):
         for seed in seeds:
             violation = run(make_plan(seed), own_checks=False).violation

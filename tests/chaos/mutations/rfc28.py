@@ -41,7 +41,7 @@ LAWS = (
         "(parse_entries(job.R.execution.R_lite).entries).restrict(self._acquired())",
     ),
     Sabotage(
-        "what becomes free shall be released", "fluxsched.sched.engine.running:HeldJobs.freed",
+        "what becomes free shall be released", "fluxsched.sched.engine.held_jobs:HeldJobs.freed",
         "if emptied and group.leaving:", "if False:",
     ),
     Sabotage(

@@ -25,7 +25,7 @@ RESOURCE = (
         "self.answer(request)", "self._answer(request, wanted)",
     ),
     Sabotage(
-        "take a release for a shrink's that was not sent", f"{_RESOURCE}.changes:Session.leave",
+        "take a release for a shrink's that was not sent", f"{_RESOURCE}.changes:Session.begin_leaving",
         "self.unreleased |= leaving", "pass",
     ),
     Sabotage("forget a disconnect", f"{_RESOURCE}.changes:Sessions.close", "del self._of[session.group]", "pass"),
@@ -220,7 +220,7 @@ SCHEDULERS = (
         "at.release(targets - self._ledger.held(targets))", "at.release(targets)",
     ),
     Sabotage(
-        "do not release what becomes free", f"{_SCHED}.engine.running:HeldJobs.freed",
+        "do not release what becomes free", f"{_SCHED}.engine.held_jobs:HeldJobs.freed",
         "if emptied and group.leaving:", "if False:",
     ),
     Sabotage(
@@ -303,4 +303,47 @@ STORE = (
     ),
 )  # fmt: skip
 
-SABOTAGES = RESOURCE + JOBS + ELASTIC + SCHEDULERS + SHELL + STORE
+_EXECUTOR = "fluxsched.executor"
+HOSTS = (
+    Sabotage(
+        "give up a host before its lease is over", f"{_EXECUTOR}.remote:RemoteKeeper._await",
+        "self._turns.after(self._fence_s,", "self._turns.after(1.0,",
+    ),
+    Sabotage(
+        "count a lease from when its question was answered", f"{_EXECUTOR}.keeper:KeeperLease.answered",
+        "self.renew(sent_s)", "self.renew(self._turns.clock.monotonic_s())",
+    ),
+    Sabotage(
+        "open the gate of a part that is stored", f"{_EXECUTOR}.keeper:KeptJob.stored",
+        "if self._may_open and not self.has_ended:", "if not self.has_ended:",
+    ),
+    Sabotage(
+        "forget at a restart which parts have ended", f"{_EXECUTOR}.hosts:HostsJob.record",
+        "if part.is_recorded}", "if part.is_recorded and not part.has_ended}",
+    ),
+    Sabotage(
+        "adopt a part without opening its gate", f"{_EXECUTOR}.proxy:GivenJob.given", "if self.may_open:", "if False:",
+    ),
+    Sabotage(
+        "take what a killed keeper has left for gone", f"{_EXECUTOR}.keeper:KeeperService._clear",
+        "self._outside.clear(one.records, self._cleared)", 'self._cleared(dict.fromkeys(one.records, "gone"))',
+    ),
+    Sabotage(
+        "use a host before it is known what is left there", f"{_EXECUTOR}.remote:RemoteKeeper.attach",
+        "    link.send()\n", "    link.send()\n    self._tell(True)\n",
+    ),
+    Sabotage(
+        "ask once for a host that is lost", f"{_EXECUTOR}.remote:RemoteKeeper._fenced", "self._await()", "pass",
+    ),
+    Sabotage(
+        "leave the gate of a killed part closed", f"{_EXECUTOR}.keeper:KeeperService._signal",
+        "self._open(msg.OpenJob(one.jobid))", "pass",
+    ),
+    Sabotage(
+        "give each further host the tasks of all", f"{_EXECUTOR}.hosts:HostsExecutor.grow",
+        "replace(ResourceSet.parse(r), nslots=None)", "ResourceSet.parse(r)",
+    ),
+)  # fmt: skip
+"""These need hosts of their own."""
+
+SABOTAGES = RESOURCE + JOBS + ELASTIC + SCHEDULERS + SHELL + STORE + HOSTS

@@ -6,11 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.chaos.faults.faults import Fault, make_faults, make_resize_faults, steps_s
+from tests.chaos.faults.faults import SLIPS, Fault, make_faults, make_host_faults, make_resize_faults, steps_s
 from tests.chaos.runs import crash_points
 from tests.chaos.workload.actions import Action
-from tests.chaos.workload.generated import make_actions
-from tests.chaos.workload.sites import ChaosSite, make_site
+from tests.chaos.workload.generated import USERS, long_job, make_actions
+from tests.chaos.workload.sites import ChaosSite, make_hosts_site, make_site
 
 SMALL_SEEDS = 200
 """The first seeds are small, for they run in the test suite."""
@@ -19,6 +19,13 @@ SIZES = (SMALL, SMALL, SMALL, SMALL, (25, 6, 60.0), (60, 10, 200.0))
 """Actions, faults, and the time in which they happen (seconds)."""
 CRASH_POINTS = 1_000_000
 """The seeds from here on are those of runs/crash_points.py."""
+HOSTS = 2_000_000
+"""The seeds from here on have hosts that an engine holds."""
+HOSTS_SIZES = (8, 3, 30.0), (12, 5, 60.0), (16, 8, 120.0)
+LONG_EVERY = 8
+"""Every so many of these seeds has a long job on all hosts, one of which is cut off when its lease begins to matter."""
+LONG_S = 2.0, 10.0
+LONG_SIZE = 4, 1, 70.0
 RESIZE_EVERY = 3
 """After the small ones every third seed is one of jobs that grow and shrink."""
 RESIZES = 8, 2, 240.0
@@ -45,11 +52,13 @@ class Plan:
 
 def has_resizes(seed: int) -> bool:
     """Whether the plan of a seed is one of jobs that grow and shrink."""
-    return seed >= SMALL_SEEDS and seed % RESIZE_EVERY == 0
+    return SMALL_SEEDS <= seed < HOSTS and seed % RESIZE_EVERY == 0
 
 
 def make_plan(seed: int) -> Plan:
     """The plan of a seed."""
+    if seed >= HOSTS:
+        return _plan_of_hosts(seed)
     if seed >= CRASH_POINTS:
         site, done, planned = crash_points.make_crash_point(seed - CRASH_POINTS)
         return Plan(seed, site, tuple(enumerate(done)), tuple(enumerate(planned)), crash_points.HORIZON_S)
@@ -67,5 +76,21 @@ def make_plan(seed: int) -> Plan:
         planned += make_resize_faults(fault_chance, times_s, RESIZE_FAULTS, horizon_s)
     # of the whole plan, also where a fault is left out: limits are only wider
     site = replace(site, site=replace(site.site, steps_s=steps_s(planned)))
+    in_time = tuple(one for one in enumerate(done) if one[1].at_s <= horizon_s)
+    return Plan(seed, site, in_time, tuple(enumerate(planned)), horizon_s)
+
+
+def _plan_of_hosts(seed: int) -> Plan:
+    """The plan of a seed whose hosts, links and keepers fail."""
+    chance, is_long = Random(f"hosts {seed}"), seed % LONG_EVERY == LONG_EVERY - 1
+    actions, faults, horizon_s = LONG_SIZE if is_long else chance.choice(HOSTS_SIZES)
+    site_chance, fault_chance, action_chance = (Random(chance.random()) for _ in range(3))
+    site = make_hosts_site(site_chance)
+    done = make_actions(action_chance, site, actions, horizon_s)
+    planned = make_host_faults(fault_chance, [one.at_s for one in done], site.site.hosts, faults, horizon_s)
+    if is_long:
+        begins_s, cut_s = LONG_S
+        done.append(Action(begins_s, USERS[0], "submit", long_job(site)))
+        planned.append(Fault(cut_s, "slip-host", site.site.hosts[0], SLIPS[-1]))
     in_time = tuple(one for one in enumerate(done) if one[1].at_s <= horizon_s)
     return Plan(seed, site, in_time, tuple(enumerate(planned)), horizon_s)

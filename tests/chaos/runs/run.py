@@ -52,14 +52,15 @@ class _Run:
 
     def go(self) -> Verdict:
         """The whole story."""
-        with World(self._plan.seed, self._plan.site.config, None) as world:
+        site = self._plan.site
+        with World(self._plan.seed, site.config, None, orphan_timeout_s=site.orphan_timeout_s) as world:
             stage = Stage(world)
             world.observe(self._observe)
             self._populate(stage)
             self._trouble(world)
             self._until(world, self._plan.horizon_s)
             world.calm()
-            settling = Settling(stage, self._plan.site, self._acquirers[-1].user.leave, self._judges.quiet)
+            settling = Settling(stage, site, self._acquirers[-1].user.leave, self._judges.quiet)
             while not settling.is_over and self._violation is None:
                 self._until(world, world.now_s + SLICE_S)
                 self._violation = self._violation or settling.violation or _refused(world)

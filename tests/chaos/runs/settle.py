@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from tests.chaos.checkers.base import Truth, Violation
-from tests.chaos.wire import cores_of, text_of
+from tests.chaos.wire import cores_of, idset, text_of
+from tests.chaos.workload.actions import jobspec
 from tests.chaos.workload.sites import ChaosSite
 from tests.chaos.workload.user import Surroundings, User
 
@@ -45,6 +46,8 @@ class Settling:
         self._journal: list[dict[str, Any]] = []
         self._stats: dict[str, dict[str, Any]] = {}
         self._missing = 0
+        self._has_tried = not site.site.hosts
+        """Whether a job has been sent to each host, or none has a keeper of its own."""
         world.at(world.now_s + ORDER_S, self._read_first)
         world.at(self._until_s + LATE_S, self._give_up)
 
@@ -117,7 +120,12 @@ class Settling:
             self._read[topic] = answer
         if self._missing:
             return
-        if len(self._read) == 3 and (self._has_ended() or self.world.now_s > self._until_s):
+        has_ended = len(self._read) == 3 and self._has_ended()
+        if has_ended and not self._has_tried:
+            self._has_tried = True
+            self._try_hosts()
+            self.world.at(self.world.now_s + LOOK_S, self._look)
+        elif has_ended or (len(self._read) == 3 and self.world.now_s > self._until_s):
             self._ask_truth()
         else:
             if len(self._read) == 3:
@@ -128,6 +136,16 @@ class Settling:
         jobs, groups = self._read["job-manager.list"]["jobs"], self._read["resource.groups"]["groups"]
         ended = all(job["state"] == "INACTIVE" for job in jobs)
         return ended and not any(group["leaving"] or group["incoming"] for group in groups) and self._is_served()
+
+    def _try_hosts(self) -> None:
+        """Send a job to each host, which must run it whatever has become of it before."""
+        queues = {group: queue for queue, group in self._site.site.queues.items() if queue != "debug"}
+        bank = next(iter(self._site.banks), None)
+        for group in self._read["resource.groups"]["groups"]:
+            for rank in idset(group["targets"]):
+                spec = jobspec(cores=1, nodes=1, run_s=0.1, duration_s=0.0, queue=queues[group["name"]], bank=bank)
+                spec["attributes"]["system"]["constraints"] = {"ranks": [str(rank)]}
+                self._user.call("job-manager.submit", {"jobspec": spec, "urgency": 16})
 
     def _is_served(self) -> bool:
         return all(

@@ -18,9 +18,11 @@ RUNS_S = (0.0, 0.2, 1.0, 3.0, 10.0, 40.0, 300.0)
 def make_actions(
     chance: Random, site: ChaosSite, count: int, horizon_s: float, *, resizes: bool = False
 ) -> list[Action]:
-    """`count` actions in order of time; about every second one submits. `resizes`: most have jobs grow and shrink."""
+    """`count` actions in order of time; every second one submits. `resizes`: most have jobs grow and shrink. Where
+    an engine holds hosts, most have jobs on several.
+    """
     made: list[Action] = []
-    kinds = _RESIZES if resizes else _KINDS
+    kinds = _HOSTS if site.orphan_timeout_s else _RESIZES if resizes else _KINDS
     for at_s in sorted(round(chance.uniform(1.0, horizon_s), 3) for _ in range(count)):
         make = chance.choices(*kinds)[0]
         made += make(chance, site, at_s, made)
@@ -69,6 +71,16 @@ def _elastic(chance: Random, hosts: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _spread(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
+    """One on several hosts, where the group has them."""
+    for submit in _submit(chance, site, at_s, made):
+        wanted = submit.arguments
+        hosts = list(site.site.groups.values()).count(site.site.queues[wanted["queue"]])
+        if wanted["queue"] != "debug" and "parts" not in wanted:
+            wanted |= {"nodes": chance.randint(min(2, hosts), hosts), "simulated": False}
+        yield submit
+
+
 def _squeezed(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
     """A long one that has all there is, and others that then want some of it for a while."""
     number, queue = len(made), chance.choice(("batch", "batch", "lab"))
@@ -109,6 +121,15 @@ def _resized(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -
     for _ in range(chance.choice((0, 1, 2))):
         others = {"count": chance.choice((1, 1, 2)), "run_s": chance.choice((0.2, 3.0, 20.0))}
         yield Action(round(later_s + chance.uniform(1.0, 20.0), 3), USERS[-1], "submit", node | others)
+
+
+def long_job(site: ChaosSite) -> dict[str, Any]:
+    """One on all hosts of a group, which would outlast all else."""
+    wanted: dict[str, Any] = {
+        "count": 1, "urgency": 31, "queue": "batch", "cores": 1, "run_s": RUNS_S[-1], "duration_s": 0.0,
+        "nodes": list(site.site.groups.values()).count("default"),
+    }  # fmt: skip
+    return wanted | ({"bank": site.banks[0]} if site.banks else {})
 
 
 def _submits(made: list[Action]) -> list[int]:
@@ -209,3 +230,10 @@ _RESIZES: tuple[tuple[Make, ...], tuple[int, ...]] = (
     (_resized, _submit, _drain, _move, _queue, _reload, _clients),
     (14, 1, 1, 1, 1, 1, 1),
 )
+_HOSTS: tuple[tuple[Make, ...], tuple[int, ...]] = (
+    (
+        _spread, _submit, _submit_and_cancel, _resized, _squeezed, _of_job("cancel", {}), _of_job("wait", {}), _drain,
+        _move, _queue, _list, _reload, _clients,
+    ),
+    (30, 8, 4, 6, 2, 5, 1, 2, 1, 1, 1, 1, 2),
+)  # fmt: skip

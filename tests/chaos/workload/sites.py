@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -19,6 +20,9 @@ RUNAWAY_S = 60.0
 """The longest duration of a job of queue `debug` (seconds)."""
 
 
+ORPHAN_TIMEOUTS_S = 5.0, 10.0, 30.0, 30.0
+
+
 @dataclass(frozen=True)
 class ChaosSite:
     """What an instance is started with, and what is known of it."""
@@ -30,12 +34,24 @@ class ChaosSite:
     has_lab_scheduler: bool
     """Else a stand-alone acquirer may have that group."""
     banks: tuple[str, ...]
+    orphan_timeout_s: float = 0.0
+    """How long keepers go on without the instance, where an engine holds the hosts; else 0 (seconds)."""
 
 
-def make_site(chance: Random) -> ChaosSite:
-    """A site: three to six hosts of four cores, the last one or two in group `lab`."""
-    hosts = chance.randint(3, 6)
-    lab = set(range(hosts - chance.randint(1, 2), hosts))
+def make_hosts_site(chance: Random) -> ChaosSite:
+    """A site of two to five hosts that an engine holds, each with a keeper."""
+    hosts = chance.choice((2, 3, 3, 4, 5))
+    made = make_site(chance, hosts)
+    (kill_timeout_s,) = (float(found) for found in re.findall(r'^kill-timeout = "(\d+)s"$', made.config, re.MULTILINE))
+    names = tuple(f"node{rank}" for rank in range(hosts))
+    site = replace(made.site, hosts=names, kill_timeout_s=kill_timeout_s)
+    return replace(made, site=site, orphan_timeout_s=chance.choice(ORPHAN_TIMEOUTS_S))
+
+
+def make_site(chance: Random, hosts: int = 0) -> ChaosSite:
+    """A site: so many hosts (by default three to six) of four cores, the last one or two in group `lab`."""
+    hosts = hosts or chance.randint(3, 6)
+    lab = set(range(hosts - min(chance.randint(1, 2), hosts - 1), hosts))
     policy = chance.choice(POLICIES)
     plugin = chance.random() < 0.1
     has_lab_scheduler = chance.random() < 0.5

@@ -6,8 +6,11 @@ written there is nothing, all, or some beginning with garbage behind it. Then th
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -126,6 +129,17 @@ class Disk:
 
         database.write = faulty  # type: ignore[method-assign]
 
+    def recorded_hosts(self, jobid: int) -> frozenset[str]:
+        """The hosts whose processes of a job are on record, also in what a dead instance has left."""
+        if self._store is not None:
+            return _hosts_of(self._store._database.reader, jobid)
+        with tempfile.TemporaryDirectory(dir=self._directory) as copy:
+            for name in (DATABASE_NAME, LOG_NAME):
+                if (self.state / name).exists():
+                    shutil.copyfile(self.state / name, Path(copy) / name)
+            with contextlib.closing(sqlite3.connect(Path(copy) / DATABASE_NAME)) as connection:
+                return _hosts_of(connection, jobid)
+
     def tear_at_crash(self) -> None:
         """The crash that comes now leaves some of what is written until then."""
         self._synced = _content(self.state / LOG_NAME), _content(self.state / RECORD_NAME)
@@ -165,6 +179,11 @@ class Disk:
         kept = chance.randint(same, len(written))
         garbage = chance.randbytes(min(chance.randint(0, GARBAGE_BYTES_MAX), len(written) - kept))
         return written[:kept] + garbage + synced[kept + len(garbage) :]
+
+
+def _hosts_of(connection: sqlite3.Connection, jobid: int) -> frozenset[str]:
+    row = connection.execute("SELECT value FROM process WHERE jobid = ?", (jobid,)).fetchone()
+    return frozenset(json.loads(row[0]).get("hosts", ())) if row else frozenset()
 
 
 def _content(path: Path) -> bytes:

@@ -14,10 +14,12 @@ from fluxsched.executor.base import Executor, Reports
 from fluxsched.executor.proxy import KeeperExecutor, KeeperHost
 from fluxsched.executor.timed import TimedExecutor
 from fluxsched.instance.assembly import Assembly, InstanceEnd, InstanceEnvironment, Settings, read_store
+from fluxsched.instance.hosts import InstanceHosts
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.services.module_processes import StartModule
 from fluxsched.system.loop import OnBug, Turns
 from tests.chaos.world.disk import Disk
+from tests.chaos.world.hosts import SimHosts
 from tests.chaos.world.network import Network
 from tests.chaos.world.processes import Process
 
@@ -72,8 +74,11 @@ def start_instance(
     start_module: StartModule,
     connect: OpenClient,
     noted: OnBug,
+    hosts: SimHosts | None = None,
 ) -> Assembly:
-    """A running instance. Raises FluxschedError if it cannot start."""
+    """A running instance; with `hosts`, which an engine holds, its tasks run there. Raises FluxschedError if it cannot
+    start.
+    """
     end = InstanceEnd(process.loop)
     turns = Turns(process.clock, end.fail, noted)
     store = disk.open(turns, process, end.fail)
@@ -81,8 +86,16 @@ def start_instance(
 
     def executors(reports: Reports) -> dict[str, Executor]:
         grace_s = settings.config.kill_timeout_s
-        local = KeeperExecutor(turns, reports, keepers, grace_s, outlives=True)
-        return {"local": local, "test": TimedExecutor(turns, reports)}
+        local: Executor = KeeperExecutor(turns, reports, keepers, grace_s, outlives=True)
+        test: Executor = TimedExecutor(turns, reports)
+        if hosts is None:
+            return {"local": local, "test": test}
+        served = InstanceHosts(turns, reports, hosts, set_present, grace_s, outlives=True)
+        hosts.serve(process, turns, served)
+        return {"local": served.executor, "here": local, "test": test}
+
+    def set_present(host: str, is_present: bool) -> None:
+        parts.agents.set_present(host, is_present)
 
     outside = InstanceEnvironment(
         turns=turns,

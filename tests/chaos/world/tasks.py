@@ -15,6 +15,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue
 from fluxsched.executor.base import ENDING, JobLaunch, Reports
 from fluxsched.executor.timed import HARMLESS
+from fluxsched.executor.wire import PmiFenceDone
 from fluxsched.system.loop import Turns
 from tests.chaos.observations import Observation, TaskBegan, TaskEnded, TaskGrew, TaskShrank
 from tests.chaos.wire import cores_of
@@ -151,7 +152,7 @@ class SimExecutor:
             delay_s = self.kill_timeout_s if grace_s is None else grace_s
             self._turns.after(delay_s, lambda: self.kill(jobid, signal.SIGKILL))
 
-    def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset) -> None:
+    def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset, first: int | None = None) -> None:
         """See `TaskExecutor.grow`."""
         task = self._known.get(jobid)
         if task is not None:
@@ -181,6 +182,9 @@ class SimExecutor:
 
     def input_of(self, jobid: int) -> None:
         """See `TaskExecutor.input_of`: simulated tasks read nothing."""
+
+    def fence_done(self, one: PmiFenceDone) -> None:
+        """See `TaskExecutor.fence_done`: simulated tasks have no barrier."""
 
     def close(self) -> None:
         """See `TaskExecutor.close`."""

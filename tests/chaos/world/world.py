@@ -25,6 +25,7 @@ from tests.chaos.observations import Observation
 from tests.chaos.steps import Awaited
 from tests.chaos.world.agents import SimAgent, agent_name
 from tests.chaos.world.disk import THE_END, Disk
+from tests.chaos.world.hosts import LATE, SimHosts
 from tests.chaos.world.instance_process import Site, start_instance
 from tests.chaos.world.keeper_process import Keepers, SimKeeper, SimKeeperHost
 from tests.chaos.world.network import Network, SimClient
@@ -48,9 +49,12 @@ class World:
     """Everything, from one seed. Use as a context manager: it has a directory, and silences the log."""
 
     def __init__(
-        self, seed: int, config: str = "", targets: str | None = None, *, elsewhere: World | None = None
-    ) -> None:
-        """`elsewhere`: another world, of the same time, whose instance is this one's only cluster."""
+        self, seed: int, config: str = "", targets: str | None = None, *, elsewhere: World | None = None,
+        orphan_timeout_s: float = 0.0,
+    ) -> None:  # fmt: skip
+        """`elsewhere`: another world, of the same time, whose instance is this one's only cluster. With an
+        `orphan_timeout_s` the hosts are held by an engine: each has a keeper, and no agent.
+        """
         self.seed = seed
         self._elsewhere = elsewhere
         self.time: VirtualTime = VirtualTime() if elsewhere is None else elsewhere.time
@@ -77,6 +81,8 @@ class World:
         self.recorder.watch_network(self.network)
         self.tasks = Tasks(self.time, Random(f"tasks {seed}"), self.recorder.tell)
         self._keepers = Keepers(self._start_keeper, Random(f"keepers {seed}"))
+        self._orphan_timeout_s = orphan_timeout_s
+        self._hosts: SimHosts | None = None
 
     def __enter__(self) -> World:
         where = MEMORY_DISK if MEMORY_DISK.is_dir() else None
@@ -85,8 +91,12 @@ class World:
         self.disk = Disk(self.directory, Random(f"disk {self.seed}"))
         self._log_level = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
+        hosts = self.site.hosts()
+        if self._orphan_timeout_s:
+            chance = Random(f"hosts {self.seed}")
+            self._hosts, hosts = SimHosts(hosts, self._orphan_timeout_s, self.time, chance, self), []
         self._start_instance()
-        for host in self.site.hosts():
+        for host in hosts:
             self.time.after(self._chance.uniform(*AGENT_START_S), partial(self._start_agent, host))
         return self
 
@@ -137,6 +147,20 @@ class World:
             self.parts.check()
         assert not self.failures, self.failures
 
+    @property
+    def hosts(self) -> SimHosts:
+        """The hosts that an engine holds."""
+        assert self._hosts is not None, "its hosts are held by no engine"
+        return self._hosts
+
+    def recorded(self, jobid: int) -> frozenset[str]:
+        """The hosts whose processes of a job are on the instance's record."""
+        return self.disk.recorded_hosts(jobid)
+
+    def tell(self, one: Observation) -> None:
+        """Have all that observe see this."""
+        self.recorder.tell(one)
+
     # -- faults -------------------------------------------------------------------------------------------------------
 
     def kill(self, name: str) -> None:
@@ -145,6 +169,13 @@ class World:
         if process is not None:
             self.recorder.fault(f"kill {name}")
             process.end("killed")
+
+    def kill_keeper_of(self, host: str) -> None:
+        """Kill the keeper of a host whose guard is late: the next one finds tasks of it."""
+        process = self._living(f"keeper-{host}")
+        if process is not None:
+            self.recorder.fault(f"kill {process.name}, whose guard is late")
+            process.end(LATE)
 
     def kill_at_effect(self, name: str, count: int) -> None:
         """Kill a process at its `count`th effect from now."""
@@ -212,9 +243,11 @@ class World:
         self.network.calm()
         self.disk.is_full = self.disk.is_failing = False
         self.refused_starts = 0
-        for process in self.processes.values():
+        for process in list(self.processes.values()):
             process.dies_at = None
             process.resume()
+        if self._hosts is not None:
+            self._hosts.calm()
 
     # -- processes --------------------------------------------------------------------------------------------------
 
@@ -222,7 +255,8 @@ class World:
         process = self.processes.get(name)
         return process if process is not None and process.is_alive else None
 
-    def _process(self, name: str) -> Process:
+    def process(self, name: str) -> Process:
+        """A new one of this name."""
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
         process = Process(name, number, FIRST_PID + sum(self._numbers.values()), self._machine)
         self.processes[name] = process
@@ -234,15 +268,15 @@ class World:
             self.time.after(self.back_s, start)
 
     def _start_agent(self, host: str) -> None:
-        process = self._process(agent_name(host))
+        process = self.process(agent_name(host))
         process.on_end.append(lambda reason: self._again(lambda: self._start_agent(host)))
         process.run(lambda: SimAgent(self.network, process, host))
 
     def _start_keeper(self) -> SimKeeper:
-        return SimKeeper(self._process(KEEPER), self.tasks, self._noted)
+        return SimKeeper(self.process(KEEPER), self.tasks, self.noted)
 
     def _start_instance(self) -> None:
-        process = self._process(INSTANCE)
+        process = self.process(INSTANCE)
         process.on_end.append(lambda reason: self._instance_ended())
 
         def start() -> None:
@@ -255,7 +289,8 @@ class World:
                     SimKeeperHost(process, self._keepers),
                     self._start_module,
                     partial(self._connect_elsewhere, process),
-                    self._noted,
+                    self.noted,
+                    self._hosts,
                 )
                 self.refused_starts = 0
             except FluxschedError as exc:
@@ -270,7 +305,8 @@ class World:
             raise Disconnected("there is no other world")
         return self._elsewhere.network.connect(HOLDER, process)
 
-    def _noted(self, what: str, exc: Exception) -> None:
+    def noted(self, what: str, exc: Exception) -> None:
+        """An unexpected exception in a service."""
         self.failures.append(f"{what}: {type(exc).__name__}: {exc}")
 
     def _instance_ended(self) -> None:
@@ -278,7 +314,7 @@ class World:
         self._again(self._start_instance)
 
     def _start_module(self, wanted: ModuleStart, ended: Callable[[], None]) -> ModuleProcess:
-        instance, process = self.processes[INSTANCE], self._process(wanted.name)
+        instance, process = self.processes[INSTANCE], self.process(wanted.name)
         delay_s = self._chance.uniform(*SIGNAL_S)
         process.on_end.append(lambda reason: instance.loop.call_later(delay_s, ended))
         instance.on_end.append(lambda reason: self.time.after(delay_s, lambda: process.end("the instance is gone")))

@@ -126,7 +126,8 @@ def test_start_leaves_with_the_command_s_status(cli, launched: list, tmp_path: P
         "start",
         {
             "nested": False, "stays": False,
-            "config": config, "r_path": None, "fake": None, "test_size": 4, "schedulers": ("fifo:placement=best-fit",),
+            "config": config, "r_path": None, "fake": None, "engine": None, "test_size": 4,
+            "schedulers": ("fifo:placement=best-fit",),
             "statedir": Path("/s"), "bind": ("tcp://127.0.0.1:*",), "insecure_tcp": False, "daemon": False,
             "salvage": False, "verbose": 2, "trace": "", "log_format": None, "web": False,
             "command": ("sleep", "--help"),
@@ -144,7 +145,7 @@ def test_a_policy_of_a_queue_that_the_file_lacks(cli, launched: list, tmp_path: 
     config.write_text("[queues.debug]\n")
     done = cli("start", "--config", str(config), "--scheduler", "easy;test=fifo")
     assert (done.code, launched) == (2, [])
-    assert "queue 'test' has a policy in 'easy;test=fifo', but is not configured: there are debug" in done.err
+    assert "queue 'test' has a policy in 'easy;test=fifo', but is not configured: there is only debug" in done.err
 
 
 @pytest.mark.parametrize("text", ["[queues.debug]\n", "[queues\n"])

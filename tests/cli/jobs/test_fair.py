@@ -25,7 +25,7 @@ def test_parts_are_asked_for_until_the_last(cli: Any) -> None:
 def test_a_bank_that_is_not_there_is_named_as_text(cli: Any) -> None:
     refused = cli("fair", "--bank", "e\x1b[31m", answers=fair(*ACCOUNTS))
     assert (refused.code, refused.out) == (1, "")
-    assert r"there is no bank e\x1b[31m; there are standby, physics, optics" in refused.err
+    assert r"no such bank: e\x1b[31m; there are standby, physics, optics" in refused.err
 
 
 def test_a_user_who_is_called_like_a_bank_stands_below_it() -> None:

@@ -36,7 +36,7 @@ def test_weights_are_above_0(weight):
         ({"weights": {"core": 0.0}}, "weights: all are 0"),
         ({"rate": -1}, "rate"),
         ({"rate": RATE_MAX + 1}, "rate"),
-        ({"banks": {"a": Bank(parent="b")}}, r"banks\.a\.parent: there is no bank 'b'; there are a$"),
+        ({"banks": {"a": Bank(parent="b")}}, r"banks\.a\.parent: there is no bank 'b'; there is only a$"),
         ({"banks": {"a": Bank(cap=-1.0)}}, r"banks\.a\.cap"),
         ({"banks": {"a": Bank(parent="b"), "b": Bank(parent="a")}}, "in a circle, a -> b -> a: give one"),
         ({"banks": {"a": Bank(parent="a")}}, "circle, a -> a"),

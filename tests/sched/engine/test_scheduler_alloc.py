@@ -147,7 +147,7 @@ def test_expiration_of_a_running_job(bench):
         bench.scheduler.expiration(1, 501.0)
     with pytest.raises(Refused, match="job 2"):
         bench.scheduler.expiration(2, 200.0)
-    (running,) = bench.scheduler.group("default").holdings()
+    (running,) = bench.scheduler.group("default").allocations()
     assert running.expiration_s == 200.0
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.plan.counted import CHUNK, Profile, least_beyond
-from fluxsched.sched.plan.running import ReleaseIndex
+from fluxsched.sched.plan.counted_plan import CHUNK, Profile, least_beyond
+from fluxsched.sched.plan.running_jobs import ReleaseIndex
 from tests.generated.share import examples
 
 NOW = 10.0

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.plan.running import JobRelease, ReleaseIndex
+from fluxsched.sched.plan.running_jobs import JobRelease, ReleaseIndex
 from tests.sched.site import lowered
 
 STEPS = st.lists(

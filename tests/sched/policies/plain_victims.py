@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.fair.accounts import Account, Accounts, Measure, Signal
-from fluxsched.sched.ledger import Holding, Ledger
+from fluxsched.sched.ledger import JobAllocation, Ledger
 from fluxsched.sched.policies.fair_preemption import Levels, VictimSearch
-from fluxsched.sched.policy import Waiting
-from fluxsched.sched.pool.place import find_fit
+from fluxsched.sched.policy import PendingJob
+from fluxsched.sched.pool.find_fit import find_fit
 from fluxsched.sched.pool.placement import BEST_FIT, Shape, parts_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.preemption import Preemptions
@@ -46,12 +46,12 @@ class Machine:
         self.tree.book(account, (int(self.usage(holding)),), 1, after_s is None, started_s)
         return True
 
-    def usage(self, holding: Holding) -> float:
+    def usage(self, holding: JobAllocation) -> float:
         return self.preemptions.running.usage(holding)
 
     def search(self, account: Account, request: Request, now_s: float = NOW_S) -> VictimSearch:
         levels = Levels(self.tree)
-        job = Waiting(10**6, 16, 1000, now_s, Shape(request), 60.0, account)
+        job = PendingJob(10**6, 16, 1000, now_s, Shape(request), 60.0, account)
         asked = (1 if request.nodes is None else request.nodes.min) * request.slots.min * request.cores
         banks = levels.scope(account, float(asked))
         running = self.preemptions.running
@@ -102,18 +102,18 @@ class Plainly:
         found = [(self.on_target(rank), rank) for rank in ranks]
         return [(self.work(chosen), rank) for chosen, rank in found if chosen is not None]
 
-    def work(self, chosen: list[Holding]) -> float:
+    def work(self, chosen: list[JobAllocation]) -> float:
         return sum(self.machine.usage(each) * (self.now_s - each.started_s) for each in chosen)
 
-    def lose(self, each: Holding, lost: dict[Account, float]) -> None:
+    def lose(self, each: JobAllocation, lost: dict[Account, float]) -> None:
         assert each.account is not None
         for at in each.account.up():
             lost[at] = lost.get(at, 0.0) + self.machine.usage(each)
 
     # ---- one target
 
-    def on_target(self, rank: int) -> list[Holding] | None:
-        lost, chosen, need = dict(self.lost), list[Holding](), self.need(rank)
+    def on_target(self, rank: int) -> list[JobAllocation] | None:
+        lost, chosen, need = dict(self.lost), list[JobAllocation](), self.need(rank)
         if self.free_on(rank, self.gone) >= need or need > self.size:
             return None
         while self.free_on(rank, [*self.gone, *[each.jobid for each in chosen]]) < need:
@@ -149,7 +149,7 @@ class Plainly:
 
     # ---- one job
 
-    def may_go(self, each: Holding, rank: int, lost: dict[Account, float]) -> bool:
+    def may_go(self, each: JobAllocation, rank: int, lost: dict[Account, float]) -> bool:
         if each.account is None or each.account is self.account or each.jobid in self.gone or rank not in each.parts:
             return False
         if each.preemptible_after_s is None or each.started_s + each.preemptible_after_s > self.now_s:
@@ -162,7 +162,7 @@ class Plainly:
                 return False
         return True
 
-    def furthest(self, each: Holding, lost: dict[Account, float]) -> tuple[float, float, int]:
+    def furthest(self, each: JobAllocation, lost: dict[Account, float]) -> tuple[float, float, int]:
         assert each.account is not None
         usage = each.account.all_jobs.usage - lost.get(each.account, 0.0)
         return usage / self.machine.tree.fair_usage(each.account), each.started_s, each.jobid

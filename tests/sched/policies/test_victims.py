@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.sched.policies.fair_preemption import Levels
-from fluxsched.sched.pool.place import find_fit
+from fluxsched.sched.pool.find_fit import find_fit
 from fluxsched.sched.pool.placement import BEST_FIT, Shape
 from fluxsched.sched.preemption import Openings
 from tests.generated.share import examples

@@ -84,13 +84,13 @@ def test_unreserve_in_the_wrong_order_is_found(monkeypatch):
 
 
 def test_wait_max_s_is_the_longest_wait_for_a_permit():
-    class Waiting(Patient):
+    class PendingJob(Patient):
         def permit(self, job, fit, now_s):
             from fluxsched.sched.hooks.api import Wait
 
             return Wait(WAIT_MAX_S + 1)
 
-    assert "permit" in broken(Waiting, "progress", cases=1)
+    assert "permit" in broken(PendingJob, "progress", cases=1)
 
 
 def test_effects_max_ends_a_turn_that_does_not_end(monkeypatch):

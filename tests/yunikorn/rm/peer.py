@@ -283,7 +283,7 @@ class Joined:
                     self.peer.receive(one.kind, one.request)
             for kind, response in () if self.peer is None else self.peer.answers(self.now_s):
                 quiet = False
-                self.rm.take(kind, response, self.now_s)
+                self.rm.receive(kind, response, self.now_s)
             if quiet:
                 return
         raise AssertionError("the two sides do not come to rest")

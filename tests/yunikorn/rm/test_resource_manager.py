@@ -161,7 +161,7 @@ def test_without_the_service_jobs_run_on_and_a_new_one_is_told_all_again(joined:
     joined.settle()
     uuids = sorted(old.held)
     joined.peer = None
-    joined.rm.lost()
+    joined.rm.disconnected()
     joined.submit(3)
     joined.settle()
     assert 3 not in joined.started
@@ -236,7 +236,7 @@ def test_what_the_service_preempts_ends_by_an_exception_and_is_confirmed(joined:
     (application,) = peer.applications
     for each in back.released:
         each.applicationID = application
-    joined.rm.take("allocations", back, joined.now_s)
+    joined.rm.receive("allocations", back, joined.now_s)
     joined.settle()
     assert [(each.jobid, each.type, each.note) for each in joined.raised] == [(1, "preempt", "for a better one")]
     assert peer.confirmed == []
@@ -256,7 +256,7 @@ def test_a_gang_that_is_not_found_in_time_gives_up_and_is_asked_for_anew(joined:
     for uuid, each in peer.held.items():
         if each.placeholder:
             back.released.add(UUID=uuid, applicationID=each.applicationID, terminationType=messages.TIMEOUT)
-    joined.rm.take("allocations", back, joined.now_s)
+    joined.rm.receive("allocations", back, joined.now_s)
     joined.settle()
     assert len(peer.held) == 1
     joined.free(1)

@@ -19,9 +19,9 @@ from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
 from fluxsched.sched.pool.placement import Part, Shape, blocks_of
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.preemption import IfGone, Preemptions
-from fluxsched.sched.sorted_jobs import Waiting
-from fluxsched.yunikorn.tree.admission import QuotaAdmission
+from fluxsched.sched.preemption import Preemptions, WhatIfPreempted
+from fluxsched.sched.sorted_jobs import PendingJob
+from fluxsched.yunikorn.tree.asks import QuotaAdmission
 from fluxsched.yunikorn.tree.preemption import TreePreemption
 from fluxsched.yunikorn.tree.queue import Application, AskOptions, AskTerms, QueueSettings
 from fluxsched.yunikorn.tree.queue_tree import QueueTree
@@ -186,12 +186,12 @@ class SiteView:
                 self.ledger.adopt_amounts(job.jobid, blocks, terms, job.started_s, job.priority)
             )
         ask, request = site.ask, Request.of_amounts(amounts(site.ask.amounts))
-        self.asking = Waiting(
+        self.asking = PendingJob(
             ask.jobid, ask.priority, 0, site.asked_s, Shape(request), 0.0,
             terms=AskTerms(applications[ask.application], AskOptions(may_preempt=site.may_preempt)),
         )  # fmt: skip
 
-    def job(self, jobid: int) -> Waiting | None:
+    def job(self, jobid: int) -> PendingJob | None:
         return self.asking if jobid == self.asking.jobid else None
 
     @staticmethod
@@ -200,7 +200,7 @@ class SiteView:
         assert queue is not None
         return queue.applications.get(job.application) or tree.add_application(job.application, queue, "me", (), 0.0)
 
-    def if_gone(self) -> IfGone:
+    def if_gone(self) -> WhatIfPreempted:
         return self.preemptions.if_gone(self.pool)
 
 

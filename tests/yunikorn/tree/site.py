@@ -13,7 +13,7 @@ from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.decisions import Effect, Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import Plugin
-from fluxsched.yunikorn.tree.admission import QuotaAdmission
+from fluxsched.yunikorn.tree.asks import QuotaAdmission
 from fluxsched.yunikorn.tree.policy import Tree
 from fluxsched.yunikorn.tree.queue import PLAIN, Application, AskOptions, AskTerms, QueueSettings
 from fluxsched.yunikorn.tree.queue_tree import QueueTree

@@ -1,7 +1,7 @@
 """Plugins under the policy `tree`: asks of amounts are filtered, scored, looked at and gated like jobs."""
 
 from fluxsched.sched.hooks.api import PASS, Gate, Later, Never
-from fluxsched.yunikorn.tree.admission import QuotaAdmission
+from fluxsched.yunikorn.tree.asks import QuotaAdmission
 from tests.sched.site import limit, scheduler_of
 
 from .site import TreeSite, amounts, leaf, parent

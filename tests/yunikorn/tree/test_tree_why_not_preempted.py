@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fluxsched.sched.policies.backfill import NOT_ENOUGH
-from fluxsched.yunikorn.tree.admission import QUOTA_RATE
+from fluxsched.yunikorn.tree.asks import QUOTA_RATE
 from fluxsched.yunikorn.tree.queue import PREEMPT_DISABLED, AskOptions
 from tests.yunikorn.tree.site import TreeSite, amounts, leaf, parent
 

@@ -1,36 +1,22 @@
-"""Selection of the targets of a job of many, and the words for its owner if there are too few.
+"""Selection of the targets of a job of many: the first that fit, in the order of its placement; and their number.
 
 Law: nothing is changed here. Targets come in batches, each of one word and with equally much free, so a batch is taken
-whole, or its lowest ranks are. The orders of several target classes are merged; ties go to the lowest rank. The
-scheduler does not learn whether a target is drained, torpid or offline: all three are down.
+whole, or its lowest ranks are. The orders of several target classes are merged; ties go to the lowest rank.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from fluxsched.core.amounts import Amounts, amount_text, total
-from fluxsched.core.constraint import EVERYTHING
+from fluxsched.core.amounts import Amounts
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.pool.choice import AskedAmounts, Candidates, Choice, Need, is_single, need_of, slots_on
-from fluxsched.sched.pool.placement import (
-    BEST_FIT,
-    LEAST_LOST,
-    LOW_BITS,
-    WORD_SHIFT,
-    WORST_FIT,
-    Block,
-    Blocks,
-    ids_of,
-    lowest,
-    on_targets,
-)
-from fluxsched.sched.pool.pool import Pool, down_in
+from fluxsched.sched.pool.allowed_targets import Candidates, Choice, Need, need_of, slots_on
+from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, ids_of, lowest
+from fluxsched.sched.pool.placement import BEST_FIT, LEAST_LOST, WORST_FIT, Block, Blocks, on_targets
 from fluxsched.sched.pool.target_class import FreeLevel, TargetClass
 
 LOSS_STEP: Final = 1 << 2048
@@ -77,7 +63,7 @@ class Preferred:
             _, _, _, self.words[block.at] = self._blocks[block.at].pop()
 
     def ids(self, rank: int) -> tuple[int, int]:
-        """The preferred cores and GPUs of a target."""
+        """Return the preferred cores and GPUs of a target."""
         cores = gpus = 0
         for word, some_cores, some_gpus, _ in self._blocks[rank >> WORD_SHIFT]:
             if word >> (rank & LOW_BITS) & 1:
@@ -87,7 +73,6 @@ class Preferred:
 
 
 # ---- in order
-
 
 def _batches_by_level(number: int, candidates: Candidates, need: Need, placement: str) -> Iterator[Batch]:
     """Yield batches for best-fit and worst-fit: level by level."""
@@ -165,7 +150,7 @@ def _batches_by_loss(number: int, candidates: Candidates, need: Need, slots: Slo
 
 
 def _taken_at(targets: TargetClass, at: int) -> int:
-    """The targets of a word on which some of a countable is taken."""
+    """Return the targets of a word on which some of a countable is taken."""
     found = 0
     for countable in targets.countables.values():
         found |= countable.taken_at(at)
@@ -195,7 +180,7 @@ def _batches(choice: Choice, need: Need, placement: str, slots: SlotsWanted | No
 def _ties(
     choice: Choice, need: Need, placement: str, preferred: Preferred | None, slots: SlotsWanted | None = None
 ) -> Iterator[list[Batch]]:
-    """Lists of batches at the same place in the order; with `preferred`, first those targets, then the others."""
+    """Yield lists of batches at the same place in the order; with `preferred`, first those targets, then the others."""
     if preferred is None:
         for _, tie in groupby(_batches(choice, need, placement, slots), _order):
             yield list(tie)
@@ -213,9 +198,8 @@ def _ties(
 
 # ---- selecting
 
-
 def select_nodes(choice: Choice, need: Need, n: int, placement: str, preferred: Preferred | None) -> list[Block] | None:
-    """The first `n` targets that fit, each with the same need; None if there are fewer."""
+    """Return the first `n` targets that fit, each with the same need; None if there are fewer."""
     blocks: list[Block] = []
     for tie in _ties(choice, need, placement, preferred):
         union = 0
@@ -303,7 +287,6 @@ def _chosen(free: int, n: int, first: int) -> int:
 
 # ---- counting
 
-
 def count_nodes(choice: Choice, need: Need) -> int:
     """Return the number of targets that fit now."""
     if any(need.amounts_on(targets) for targets, _, _, _ in choice):
@@ -327,95 +310,3 @@ def count_slots(choice: Choice, request: Request) -> int:
             some = level.count if only is None else level.count_common(only)
             found += slots_on(request, level.cores, level.gpus) * some
     return found
-
-
-# ---- reasons
-
-_MEMBERSHIP: Final = re.compile(r"(?<![\w.@+-])\+(?=\w)")
-"""The prefix of a property by which a queue marks its hosts (RFC 33): people know the queue, not the property."""
-
-
-def asked(request: Request) -> str:
-    """The request and its constraint: `4 nodes of 1 slot of 1 core with ssd and queue debug`."""
-    text, shown = str(request), str(request.constraint)
-    if request.constraint != EVERYTHING and shown not in text:
-        text = f"{text} with {shown}"
-    return _MEMBERSHIP.sub("queue ", text)
-
-
-def counted(n: int, thing: str) -> str:
-    """Return a count with its noun in singular or plural: `1 node`, `2 nodes`."""
-    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
-
-
-def insufficient(pool: Pool, choice: Sequence[Candidates], request: Request, found: int) -> str:
-    """Return what is missing now: `found` nodes (or slots) fit; the others that could ever fit are down or busy."""
-    need = need_of(request, request.slots.min if request.nodes is not None else 1)
-    able = down = 0
-    for each in choice:
-        if need.fits_ever(each.targets):
-            able += each.size
-            down += down_in(pool, each)
-    thing = "node" if request.nodes is not None else "slot"
-    parts = [f"{counted(found, thing)} {'fits' if found == 1 else 'fit'} now" if found else "none is free"]
-    if down:
-        parts.append(f"{counted(down, 'node')} {'is' if down == 1 else 'are'} down")
-    busy = able - down - found if request.nodes is not None else 0
-    if busy:
-        parts.append(f"{counted(busy, 'node')} {'is' if busy == 1 else 'are'} busy")
-    return f"needs {asked(request)}; {', '.join(parts)}"
-
-
-def insufficient_amounts(asked_amounts: AskedAmounts) -> str:
-    """Return what is missing now for a request without cores."""
-    now, ever, down = asked_amounts.count()
-    parts = [f"{counted(now, 'node')} {'fits' if now == 1 else 'fit'} now" if now else "none is free"]
-    if down:
-        parts.append(f"{counted(down, 'node')} {'is' if down == 1 else 'are'} down")
-    if busy := ever - down - now:
-        parts.append(f"{counted(busy, 'node')} {'is' if busy == 1 else 'are'} busy")
-    return f"needs {asked(asked_amounts.request)}; {', '.join(parts)}"
-
-
-def infeasible_amounts(asked_amounts: AskedAmounts) -> str:
-    """Return what is missing for good for a request without cores: of each kind, the most that a node has."""
-    request = asked_amounts.request
-    if not is_single(request):
-        return f"needs {asked(request)}; without cores it can only be one slot on one node"
-    most = asked_amounts.largest()
-    if most is None:
-        return f"needs {asked(request)}; no node of the group matches"
-    there = [amount_text(kind, most[kind]) if most.get(kind) else f"no {kind}" for kind, _ in asked_amounts.need]
-    return f"needs {asked(request)}; no node is large enough: the largest that match have {' and '.join(there)}"
-
-
-def lacking(request: Request, there: Amounts) -> str:
-    """Return what the instance can never provide: of each kind that is asked for, what there is."""
-    return f"needs {asked(request)}; the instance has only {_listed(there)}"
-
-
-def lacking_now(request: Request, there: Amounts) -> str:
-    """Return what the instance lacks now, since other jobs hold its countables: of each kind, what is left."""
-    return f"needs {asked(request)}; only {_listed(there)} {'is' if len(there) == 1 else 'are'} left"
-
-
-def _listed(amounts: Amounts) -> str:
-    return " and ".join([amount_text(kind, amount) for kind, amount in amounts])
-
-
-def infeasible(choice: Sequence[Candidates], able: Sequence[Candidates], request: Request, have: int) -> str:
-    """Return what is missing for good: `have` nodes (or slots) of the group could hold the request, in the classes
-    `able`.
-    """
-    if not choice:
-        return f"needs {asked(request)}; no node of the group matches"
-    if not able:
-        cores, gpus, amounts = max((each.targets.cores, each.targets.gpus, each.targets.amounts) for each in choice)
-        parts = [counted(cores, "core"), *([counted(gpus, "gpu")] if gpus else [])]
-        parts += [amount_text(kind, amount) for kind, amount in amounts]
-        absent = [kind for kind, _ in total(request.amounts, request.node_amounts) if kind not in dict(amounts)]
-        parts += [f"no {kind}" for kind in absent]
-        size = " and ".join(parts) + (" (see `amounts` in the configuration)" if absent else "")
-        return f"needs {asked(request)}; no node is large enough: the largest that matches has {size}"
-    thing = "such node" if request.nodes is not None else "such slot"
-    return f"needs {asked(request)}; the group has only {counted(have, thing)}"

@@ -1,19 +1,19 @@
-"""Choices of a request: the target classes that its constraint allows, and what it needs of a target.
+"""Targets that a request may use: the classes that its constraint and plugins allow, and its need on each target.
 
 Law: nothing here depends on what is free, so it is worked out once in a generation of the pool.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from fluxsched.core.amounts import Amounts, times, total
-from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.pool.amounts import AmountTarget, AmountTargets, find_lowest, find_target
-from fluxsched.sched.pool.placement import FAIR, FIRST_FIT, NO_TARGET, WORD_SHIFT, WORST_FIT, Bits, Blocks, Shape
+from fluxsched.sched.pool.amounts import AskedAmounts
+from fluxsched.sched.pool.bitset import WORD_SHIFT, Bits
+from fluxsched.sched.pool.placement import NO_TARGET, Blocks, Shape
 from fluxsched.sched.pool.target_class import FreeIndex, TargetClass
 
 
@@ -149,7 +149,7 @@ def slots_of_idle(request: Request, targets: TargetClass) -> int:
 
 
 def most_slots(choice: Choice, request: Request) -> int:
-    """The most slots that a node of the choice could ever hold; bounds the slots a node that are tried."""
+    """Return the most slots that a node of the choice could ever hold; bounds the slots a node that are tried."""
     if request.slots.is_fixed:
         return request.slots.min
     return max([slots_of_idle(request, each.targets) for each in choice], default=0)
@@ -182,125 +182,3 @@ class Prepared:
         self.nslots = 0
         self.asked: AskedAmounts | None = None
         self.parts: tuple[PartChoice, ...] = ()
-
-
-# ---- asked
-
-DESCENDING: Final = (FAIR, WORST_FIT)
-"""Placements that try the largest free share first."""
-
-
-class AskedAmounts:
-    """Request of amounts and its targets, as of a generation of the pool.
-
-    `allowed` are the targets that its constraint allows, up or down, None for all. `tiers` are the targets that plugins
-    leave of them now (no tiers: all), each before the next, and `ever` those that they leave at any time (None: all);
-    both are masks.
-    """
-
-    __slots__ = ("_among", "_levels", "_narrowed", "_targets", "_tiers", "allowed", "need", "request")
-
-    def __init__(self, targets: AmountTargets, request: Request, tiers: Sequence[int], ever: int | None) -> None:
-        self.request = request
-        self.need = total(request.amounts, request.node_amounts) if request.node_amounts else request.amounts
-        allowed = targets.allowed(request.constraint)
-        self._targets = targets
-        self._levels = -1 << targets.least_level(self.need)
-        self._tiers = [_common(allowed, mask) for mask in tiers] if ever is not None else [allowed]
-        self.allowed = allowed if ever is None else _common(allowed, ever)
-        self._among: Idset | None = None
-        self._narrowed: list[Bits] = []  # to the last `among`, since a pass asks for the same one again and again
-
-    def find(self, placement: str, among: Idset | None) -> AmountTarget | None:
-        """The target where it fits now, or None."""
-        if among is None:
-            if len(self._tiers) == 1:
-                return self._find(placement, self._tiers[0])
-            tiers = self._tiers
-        else:
-            if self._among is not among:
-                self._among, self._narrowed = among, [_common(tier, among.mask) for tier in self._tiers]
-            tiers = [*self._narrowed]
-        for tier in tiers:
-            target = self._find(placement, tier)
-            if target is not None:
-                return target
-        return None
-
-    def _find(self, placement: str, only: Bits | None) -> AmountTarget | None:
-        if placement == FIRST_FIT:
-            return find_lowest(self._targets, self.need, only)
-        return find_target(self._targets, self.need, self._levels, placement in DESCENDING, only)
-
-    def find_on(self, rank: int) -> AmountTarget | None:
-        """Return a named target, withheld or not, if the request fits on it now; else None."""
-        target = self._targets.by_rank.get(rank)
-        if target is None or not target.up or not any(tier is None or rank in tier for tier in self._tiers):
-            return None
-        return target if target.holds(self.need) else None
-
-    def lacking_on(self, rank: int, withheld: bool) -> dict[str, int] | None:
-        """Return the amount of each kind that would have to be freed on a target; empty if the request fits there.
-
-        None if the target is down, not allowed, or too small even if idle; or withheld, unless `withheld` targets
-        count.
-        """
-        target = self._targets.by_rank.get(rank)
-        if target is None or not target.up or (target.withheld and not withheld):
-            return None
-        if not any(tier is None or rank in tier for tier in self._tiers):
-            return None
-        there, free = dict(target.offered()), target.free
-        lacking = {}
-        for kind, amount in self.need:
-            if there.get(kind, 0) < amount:
-                return None
-            if free.get(kind, 0) < amount:
-                lacking[kind] = amount - free.get(kind, 0)
-        return lacking
-
-    def could_ever(self) -> bool:
-        """Return whether one of the targets could hold the request if it were idle and up."""
-        return any(target.could_hold(self.need) for target in self._candidates())
-
-    def _candidates(self) -> Iterator[AmountTarget]:
-        """Yield the allowed targets that may have the amount of each kind, held or not."""
-        targets = self._targets
-        for rank in targets.all_kinds.ranks(self.need, targets.members if self.allowed is None else self.allowed):
-            target = targets.by_rank.get(rank)
-            if target is not None:
-                yield target
-
-    def largest(self) -> dict[str, int] | None:
-        """The most that any of the targets has of each kind, None if there is no target; linear, for people."""
-        found: dict[str, int] | None = None
-        for rank in self.allowed or self._targets.members:
-            target = self._targets.by_rank.get(rank)
-            if target is not None:
-                if found is None:
-                    found = {}
-                for kind, amount in target.capacity:
-                    found[kind] = max(found.get(kind, 0), amount)
-        return found
-
-    def count(self) -> tuple[int, int, int]:
-        """Return the numbers of targets that can hold it now, that could ever, and that could but are down; linear, for
-        people.
-        """
-        now = ever = down = 0
-        for target in self._candidates():
-            if target.could_hold(self.need):
-                ever += 1
-                down += not target.up
-                now += target.usable and target.holds(self.need)
-        return now, ever, down
-
-
-def is_single(request: Request) -> bool:
-    """Return whether a request without cores is one slot on one node, as required."""
-    one_node = request.nodes is None or request.nodes.min == 1
-    return request.slots.min == 1 and one_node and not request.exclusive
-
-
-def _common(bits: Bits | None, mask: int) -> Bits:
-    return Bits.of(mask) if bits is None else bits.common(Bits.of(mask))

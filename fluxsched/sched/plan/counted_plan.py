@@ -7,7 +7,7 @@ limit ends. There are two ways to know that, which with one reservation give the
   target (`RunningJobs.need`): a job that is to start finds free units, whichever they are. Costs O(log n) a question. A
   single reservation is asked of the index of running jobs; more of them make a profile, whose steps are kept in chunks
   with their extremes.
-- on the real pool (`plan.placed`), with constraints, GPUs and partly used targets: what-if changes. There each
+- on the real pool (`plan.pool_plan`), with constraints, GPUs and partly used targets: what-if changes. There each
   reservation has its place, so that several of them may leave less room than their numbers would.
 
 Time is seconds of wall time; a job that runs past its end is taken to end at any time from now on.
@@ -24,11 +24,11 @@ from sys import float_info
 from typing import Final, Protocol
 
 from fluxsched.sched.decisions import Reservation
-from fluxsched.sched.plan.running import JobRelease, ReleaseIndex, RunningJobs
-from fluxsched.sched.pool.place import find_fit
+from fluxsched.sched.plan.running_jobs import JobRelease, ReleaseIndex, RunningJobs
+from fluxsched.sched.pool.find_fit import find_fit
 from fluxsched.sched.pool.placement import BEST_FIT, Fits, cores_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.sorted_jobs import Skips, Waiting
+from fluxsched.sched.sorted_jobs import PendingJob, Skips
 
 
 class Plan(Protocol):
@@ -36,22 +36,22 @@ class Plan(Protocol):
 
     skips: Skips
 
-    def place(self, job: Waiting, placement: str) -> Fits | None:
+    def place(self, job: PendingJob, placement: str) -> Fits | None:
         """Return a placement for the job now that delays no reservation but its own; None if there is none."""
         ...
 
-    def placeable(self, jobs: Iterable[Waiting | None], placement: str) -> Iterator[tuple[Waiting, Fits] | None]:
+    def placeable(self, jobs: Iterable[PendingJob | None], placement: str) -> Iterator[tuple[PendingJob, Fits] | None]:
         """Yield the jobs that `place` finds a placement for, one at a time; None is passed on.
 
         Start each before the next.
         """
         ...
 
-    def reserve(self, job: Waiting) -> Reservation:
+    def reserve(self, job: PendingJob) -> Reservation:
         """Plans the job at the earliest time that delays no other reservation; one that has a reservation keeps it."""
         ...
 
-    def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
+    def seat(self, job: PendingJob, placement: str) -> Fits | Reservation:
         """Return the placement of the job if it may start now, else its reservation; an existing reservation is kept.
         """
         ...
@@ -60,11 +60,11 @@ class Plan(Protocol):
         """Return whether the job has a reservation."""
         ...
 
-    def keep(self, job: Waiting, old: Reservation) -> bool:
+    def keep(self, job: PendingJob, old: Reservation) -> bool:
         """Plans the job when it was planned before; False, and nothing is kept, if that does not hold any more."""
         ...
 
-    def claim(self, job: Waiting, old: Reservation, going: Iterable[int]) -> Reservation | None:
+    def claim(self, job: PendingJob, old: Reservation, going: Iterable[int]) -> Reservation | None:
         """Plan the job where it was planned before, and keep that from now on, as far as it is free or becomes free.
 
         `going` are the running jobs that are about to end. Return None if the reservation is no longer possible.
@@ -72,19 +72,19 @@ class Plan(Protocol):
         ...
 
     def waive(self, jobid: int) -> None:
-        """Cancels a reservation, even a claim."""
+        """Cancel a reservation, even a claim."""
         ...
 
     def drop(self, jobid: int) -> None:
-        """Cancels a reservation; a claim stands."""
+        """Cancel a reservation; a claim stands."""
         ...
 
     def renew(self, now_s: float) -> bool:
         """Continues at a later time if nothing was freed since; False: a new plan is needed. Called by the engine."""
         ...
 
-    def began(self, job: Waiting, fit: Fits) -> None:
-        """The engine has made a start real; called by it, not by policies."""
+    def began(self, job: PendingJob, fit: Fits) -> None:
+        """Record that the engine has made a start real; called by it, not by policies."""
         ...
 
 
@@ -103,10 +103,10 @@ class Planner:
         self._kept: dict[int, Reservation] = {}
         self._claimed: set[int] = set()  # of these
 
-    def place(self, job: Waiting, placement: str) -> Fits | None:
+    def place(self, job: PendingJob, placement: str) -> Fits | None:
         raise NotImplementedError
 
-    def placeable(self, jobs: Iterable[Waiting | None], placement: str) -> Iterator[tuple[Waiting, Fits] | None]:
+    def placeable(self, jobs: Iterable[PendingJob | None], placement: str) -> Iterator[tuple[PendingJob, Fits] | None]:
         place, running = self.place, self._running
         if not running.free:
             return  # every job takes at least one core
@@ -130,7 +130,7 @@ class Planner:
     def has(self, jobid: int) -> bool:
         return jobid in self._kept
 
-    def rules_out(self, job: Waiting, now_s: float) -> bool:
+    def rules_out(self, job: PendingJob, now_s: float) -> bool:
         """Return whether the job, which arrives at `now_s`, cannot start until something is freed."""
         return find_fit(self._pool, job.shape, BEST_FIT) is None and not self._is_due(now_s)
 
@@ -148,7 +148,7 @@ class Planner:
         self._left_s = self._last_s - now_s
         return True
 
-    def settle(self, job: Waiting, old: Reservation) -> bool:
+    def settle(self, job: PendingJob, old: Reservation) -> bool:
         """Plan the job again if its reservation equals that of the last pass; called by the engine."""
         return False
 
@@ -158,14 +158,14 @@ class Planner:
         soon_s = nextafter(self._now_s, inf)
         return old if old.start_s >= soon_s else old._replace(start_s=soon_s)
 
-    def _limit_s(self, job: Waiting) -> float:
+    def _limit_s(self, job: PendingJob) -> float:
         """Return the time limit of the job if it starts now, bounded by the end of the resources (seconds)."""
         limit_s = job.duration_s or inf
         return limit_s if limit_s < self._left_s else self._left_s
 
 
 def least_beyond(until_s: float, part_s: float) -> float:
-    """The least that, added to `part_s`, gives more than `until_s`, as doubles add.
+    """Return the least that, added to `part_s`, gives more than `until_s`, as doubles add.
 
     A plan and what becomes of it have to agree on which jobs end by then, and that is known as begin + limit, rounded.
     The difference of two times is rounded otherwise: for times of the present day the two disagree once in a hundred
@@ -202,7 +202,7 @@ class Shadow(Skips):
         self._short_s: float = inf
 
     def clear(self) -> None:
-        """A new pass: there is no reservation, and no request was tried."""
+        """Begin a pass: there is no reservation, and no request was tried."""
         self.unfit.clear()
         self.long.clear()
         self.extra = self.shadow_s = self._short_s = inf
@@ -263,7 +263,7 @@ class CountedPlan(Planner):
         self._held = 0  # cores that are free, and are kept for those from now on
 
     def anew(self, now_s: float, last_s: float) -> CountedPlan:
-        """Resets the plan for the next pass, which costs less than making a new one."""
+        """Reset the plan for the next pass, which costs less than making a new one."""
         self._now_s, self._last_s, self._left_s = now_s, last_s, last_s - now_s
         self._kept.clear()
         self._claimed.clear()
@@ -273,7 +273,7 @@ class CountedPlan(Planner):
         self._shadow.clear()
         return self
 
-    def place(self, job: Waiting, placement: str) -> Fits | None:
+    def place(self, job: PendingJob, placement: str) -> Fits | None:
         shape, running = job.shape, self._running
         known = running.needs.get(shape.number)
         cores = known if known is not None else running.need(shape)
@@ -288,7 +288,7 @@ class CountedPlan(Planner):
         self.skips.unfit.add(shape.number)
         return None
 
-    def rules_out(self, job: Waiting, now_s: float) -> bool:
+    def rules_out(self, job: PendingJob, now_s: float) -> bool:
         shape, running, shadow = job.shape, self._running, self._shadow
         known = running.needs.get(shape.number)
         cores = known if known is not None else running.need(shape)
@@ -297,7 +297,7 @@ class CountedPlan(Planner):
         too_long = cores > shadow.extra and now_s + (job.duration_s or LONGEST_S) > shadow.shadow_s
         return too_long and not self._is_due(now_s)
 
-    def reserve(self, job: Waiting) -> Reservation:
+    def reserve(self, job: PendingJob) -> Reservation:
         kept = self._kept.get(job.jobid)
         if kept is not None:
             return kept
@@ -313,7 +313,7 @@ class CountedPlan(Planner):
             self._shadow.set(start_s, running.free + given - cores, now_s)
         return self._keep(job, start_s, limit, cores)
 
-    def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
+    def seat(self, job: PendingJob, placement: str) -> Fits | Reservation:
         kept = self._kept.get(job.jobid)
         if kept is not None:
             return kept
@@ -324,7 +324,7 @@ class CountedPlan(Planner):
         fit = find_fit(self._pool, job.shape, placement) if start_s == self._now_s else None
         return fit or self._keep(job, start_s, limit, cores)
 
-    def keep(self, job: Waiting, old: Reservation) -> bool:
+    def keep(self, job: PendingJob, old: Reservation) -> bool:
         if job.jobid in self._kept:
             return True
         cores, limit = self._running.need(job.shape), self._limit_s(job)
@@ -334,7 +334,7 @@ class CountedPlan(Planner):
         self._keep(job, start_s, limit, cores)
         return True
 
-    def claim(self, job: Waiting, old: Reservation, going: Iterable[int]) -> Reservation | None:
+    def claim(self, job: PendingJob, old: Reservation, going: Iterable[int]) -> Reservation | None:
         jobid, running = job.jobid, self._running
         if not self.keep(job, self._not_now(old)):
             return None
@@ -350,7 +350,7 @@ class CountedPlan(Planner):
         self._take(self._now_s, nextafter(self._now_s, inf), held - self._held)
         self._held = held
 
-    def settle(self, job: Waiting, old: Reservation) -> bool:
+    def settle(self, job: PendingJob, old: Reservation) -> bool:
         if job.jobid in self._kept:
             self.drop(job.jobid)
         if old.start_s <= self._now_s:
@@ -400,7 +400,7 @@ class CountedPlan(Planner):
             self._shadow.advance(now_s)
         return True
 
-    def began(self, job: Waiting, fit: Fits) -> None:
+    def began(self, job: PendingJob, fit: Fits) -> None:
         if job.jobid in self._kept:
             self.waive(job.jobid)
         if self._profile is not None:  # what it has is no part of the profile, which was made before
@@ -410,15 +410,15 @@ class CountedPlan(Planner):
             if release is not None:
                 self._shadow.began(release)
 
-    def grew(self, job: Waiting, fit: Fits) -> None:
-        """A running job has got more; `job` stands for that part."""
+    def grew(self, job: PendingJob, fit: Fits) -> None:
+        """Record that a running job has got more; `job` stands for that part."""
         cores, end_s = cores_in(fit.blocks), self._now_s + self._limit_s(job)
         if self._profile is not None:
             self._take(self._now_s, end_s, cores)
         elif self._kept:
             self._shadow.began(JobRelease(end_s, job.jobid, cores))
 
-    def _keep(self, job: Waiting, start_s: float, limit: float, cores: int) -> Reservation:
+    def _keep(self, job: PendingJob, start_s: float, limit: float, cores: int) -> Reservation:
         made = self._kept[job.jobid] = _reservation(Reservation, (job.jobid, start_s, start_s + limit, cores, None))
         if self._profile is not None and start_s < inf:
             self._take(start_s, made.end_s, cores)
@@ -441,7 +441,7 @@ class CountedPlan(Planner):
         return short_s
 
     def _deep(self) -> Profile:
-        """The profile, made when it is needed for the first time."""
+        """Return the profile, made when it is needed for the first time."""
         if self._profile is None:
             running = self._running
             self._profile = Profile(running.releases, running.free, self._now_s)
@@ -547,7 +547,7 @@ class Profile:
         return inf
 
     def _search(self, cores: int, limit_s: float, from_s: float, until_s: float = inf) -> float:
-        """The earliest start at `from_s` or later; `inf` when there is none up to `until_s`."""
+        """Return the earliest start at `from_s` or later; `inf` when there is none up to `until_s`."""
         firsts, least, most = self._firsts, self._least, self._most
         start_s, chunks = from_s, len(firsts)
         chunk = bisect_right(firsts, start_s) - 1
@@ -571,7 +571,8 @@ class Profile:
         return start_s if start_s <= until_s else inf
 
     def _within(self, chunk: int, cores: int, limit_s: float, start_s: float) -> float:
-        """The earliest start that nothing in this chunk forbids; the start of the next chunk if there is none."""
+        """Return the earliest start that nothing in this chunk forbids; the start of the next chunk if there is none.
+        """
         times, free, need = self._times[chunk], self._free[chunk], cores + self._owed[chunk]
         first, steps = max(bisect_right(times, start_s) - 1, 0), len(times)
         end_s, chunk_end_s = start_s + limit_s, self._end_of(chunk)

@@ -1,70 +1,50 @@
-"""Placing of requests, and what-ifs: changes of the real pool that are undone, with a log instead of a copy.
+"""Finding a place for a request on what is free now: `find_fit`, and `place_now`, which also says why there is none.
 
-    with WhatIf(pool) as what_if:
-        for blocks in ends:  # running jobs, the earliest end first
-            what_if.give(blocks)
-
-Law: placing counts what is free, decides how much of a range to grant, then selects targets in order, and changes
+Law: finding counts what is free, decides how much of a range to grant, then selects targets in order, and changes
 nothing. A request for one target looks at one small mask per GPU count, one summary and one word; one for many goes
 over words, 512 targets at a time, and only when the levels hold enough of them. Ranges: as many slots a node as still
 leave enough nodes, then as many nodes (or slots) as are free. A target gets as many slots as fit on it, so a job
-touches few. Exclusive requests take idle targets whole. Leaving the block of a what-if undoes every change, last first,
-and only what was learnt remains. The ledger refuses to commit while one is open, so a policy does not yield inside.
+touches few. Exclusive requests take idle targets whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Final
 
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobspec import Count, Request
-from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.pool import select
-from fluxsched.sched.pool.amounts import AmountTarget
-from fluxsched.sched.pool.choice import (
-    AskedAmounts,
+from fluxsched.core.jobspec import Count
+from fluxsched.sched.pool.allowed_targets import (
     Choice,
-    Narrowed,
     Prepared,
-    is_single,
     most_slots,
     need_of,
     restricted,
-    slots_of_idle,
 )
-from fluxsched.sched.pool.near import Nearest, beyond_now, hops_count, never_within
+from fluxsched.sched.pool.amounts import AmountTarget, AskedAmounts, is_single
+from fluxsched.sched.pool.bitset import BITS, lowest, mask_of
+from fluxsched.sched.pool.near import Nearest, hops_count
 from fluxsched.sched.pool.parts import (
-    choices_ever,
     choices_of,
-    infeasible_parts,
-    insufficient_parts,
-    never_within_parts,
     place_parts,
 )
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
-    BITS,
     LEAST_LOST,
     LIKE,
     WORST_FIT,
     Block,
     Blocks,
     Fits,
-    Infeasible,
-    Insufficient,
     Outcome,
     Shape,
     instance_block,
-    lowest,
-    mask_of,
 )
-from fluxsched.sched.pool.pool import Pool, free_of
-from fluxsched.sched.pool.select import Preferred, count_nodes, count_slots, select_nodes, select_slots
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.select_targets import Preferred, count_nodes, count_slots, select_nodes, select_slots
 from fluxsched.sched.pool.switches import Room
 from fluxsched.sched.pool.target_class import TargetClass
+from fluxsched.sched.pool.why_no_fit import why_no_fit
 
 PREPARED_MAX = 4096
 """Shapes that are kept prepared in a generation; 1 KiB each."""
@@ -73,26 +53,7 @@ PREPARED_MAX = 4096
 def place_now(pool: Pool, shape: Shape, placement: str) -> Outcome:
     """Return the outcome for a shape on what is free now, in the order of `placement` (one of PLACEMENTS)."""
     fit = find_fit(pool, shape, placement)
-    if fit is not None:
-        return fit
-    request = shape.request
-    narrowed = pool.narrowed.get(shape.number)
-    never = infeasible(pool, request, narrowed)
-    if never is not None:
-        return Infeasible(never)
-    if narrowed is not None and narrowed.later:
-        return Insufficient(narrowed.later)
-    if lacking := pool.instance_countables.lacking(request.shared):
-        return Insufficient(select.lacking_now(request, lacking))
-    if request.is_of_amounts:
-        return Insufficient(select.insufficient_amounts(asked_amounts(pool, request, narrowed)))
-    if request.parts:
-        return Insufficient(insufficient_parts(pool, request, choices_of(pool, request, narrowed)))
-    choice = pool.choice_of(shape)
-    found = _found(choice, request)
-    why = select.insufficient(pool, choice, request, found)
-    is_far = request.max_hops is not None and found >= (request.slots if request.nodes is None else request.nodes).min
-    return Insufficient(why + beyond_now(pool.rooms, choice, request) if is_far else why)
+    return why_no_fit(pool, shape) if fit is None else fit
 
 
 def find_fit(
@@ -197,62 +158,6 @@ def find_on(pool: Pool, shape: Shape, rank: int) -> Fits | None:
 _tuple: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once an allocation
 
 
-def infeasible(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> str | None:
-    """Return why the request can never fit on what the pool counts, up or down, busy or free; None if it can.
-    """
-    return shortage(pool, request, narrowed)[1]
-
-
-def shortage(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> tuple[int | None, str | None]:
-    """Return how many nodes (or slots) of the pool, or of those plugins leave, could ever hold the request, and why too
-    few.
-
-    The number is None where countables of the instance are missing, and for several parts, which have no common one.
-    """
-    if lacking := pool.instance_countables.lacking(request.shared, ever=True):
-        return None, select.lacking(request, lacking)
-    if request.is_of_amounts:
-        return _shortage_of_amounts(pool, request, narrowed)
-    if request.parts:
-        ever = choices_ever(pool, request, narrowed)
-        why = infeasible_parts(request, ever)
-        if why is None and request.max_hops is not None:
-            why = never_within_parts(pool, request, ever)
-        return None, why if why is None or narrowed is None else narrowed.never or why
-    choice = pool.choice(request.constraint) if narrowed is None else narrowed.ever
-    per_node = request.slots.min if request.nodes is not None else 1
-    need = need_of(request, per_node)
-    able = [each for each in choice if need.fits_ever(each.targets)]
-    if request.nodes is not None:
-        have, wanted = sum([each.size for each in able]), request.nodes.min
-    else:
-        have = sum([each.size * slots_of_idle(request, each.targets) for each in able])
-        wanted = request.slots.min
-    if have >= wanted and request.max_hops is not None and hops_count(pool.rooms, request):
-        return never_within(pool.rooms, able, request, need)
-    if have >= wanted:
-        return have, None
-    if narrowed is not None and narrowed.never:
-        return have, narrowed.never
-    return have, select.infeasible(choice, able, request, have)
-
-
-def _shortage_of_amounts(pool: Pool, request: Request, narrowed: Narrowed | None) -> tuple[int, str | None]:
-    """Return `shortage` for a request without cores; the number is just 1 or 0, since counting all would take longer.
-    """
-    asked = asked_amounts(pool, request, narrowed)
-    if is_single(request) and asked.could_ever():
-        return 1, None
-    return 0, narrowed.never if narrowed and narrowed.never else select.infeasible_amounts(asked)
-
-
-def asked_amounts(pool: Pool, request: Request, narrowed: Narrowed | None) -> AskedAmounts:
-    """Return a request of amounts with the targets that plugins leave it."""
-    if narrowed is None:
-        return AskedAmounts(pool.amount_targets, request, [], None)
-    return AskedAmounts(pool.amount_targets, request, narrowed.tiers, narrowed.ever_ranks)
-
-
 def _amounts(
     pool: Pool, shape: Shape, asked: AskedAmounts, placement: str, preferred: Preferred | None, among: Idset | None
 ) -> Fits | None:
@@ -278,13 +183,6 @@ def _on(shape: Shape, asked: AskedAmounts, target: AmountTarget | None) -> Fits 
     return _tuple(Fits, (shape, blocks, 1, ()))
 
 
-def _found(choice: Choice, request: Request) -> int:
-    """Return the number of nodes that fit now, or of slots if the request names no nodes."""
-    if request.nodes is None:
-        return count_slots(choice, request)
-    return count_nodes(choice, need_of(request, request.slots.min))
-
-
 def _search(
     pool: Pool,
     shape: Shape,
@@ -294,7 +192,7 @@ def _search(
     preferred: Preferred | None,
     extras: bool,
 ) -> Fits | None:
-    """The general way: any number of targets of any number of classes, and countables of the instance.
+    """Search in the general way: any number of targets of any number of classes, and countables of the instance.
 
     `constraint` is what the choice follows from, None if it is narrower than that.
     """
@@ -325,7 +223,7 @@ def _by_slots(choice: Choice, shape: Shape, placement: str, preferred: Preferred
 
 
 def _idle(shape: Shape, targets: TargetClass, n: int, nslots: int) -> Fits | None:
-    """The `n` lowest idle targets of a class, whole."""
+    """Return the `n` lowest idle targets of a class, whole."""
     idle = targets.idle
     if idle.count < n:
         return None
@@ -370,7 +268,7 @@ def _prepare(pool: Pool, shape: Shape) -> Prepared:
     request = shape.request
     if request.is_of_amounts:
         prepared = pool.prepared[shape.number] = Prepared(shape, ())
-        prepared.asked = asked_amounts(pool, request, pool.narrowed.get(shape.number))
+        prepared.asked = pool.asked_amounts(request, pool.narrowed.get(shape.number))
         return prepared
     choice = pool.choice_of(shape)
     prepared = pool.prepared[shape.number] = Prepared(shape, choice)
@@ -407,83 +305,3 @@ def _prepare_for_class(prepared: Prepared, targets: TargetClass, size: int, *, b
         prepared.whole, prepared.wanted, prepared.nslots = targets, slots, slots
     elif nodes is not None and nodes.is_fixed:
         prepared.whole, prepared.wanted, prepared.nslots = targets, nodes.min, nodes.min * slots
-
-
-# ---- what if
-
-class WhatIf:
-    """Changes of `pool` within a `with` block; one at a time."""
-
-    __slots__ = ("_log", "_pool", "_preferred")
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._log: list[tuple[bool, Blocks]] = []
-        self._preferred = Preferred()
-
-    def __enter__(self) -> WhatIf:
-        if self._pool.what_if_open:
-            raise LocalProtocolError("a what-if of this pool is open: end it before another begins")
-        self._pool.what_if_open = True
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
-        self.back(0)
-        self._pool.what_if_open = False
-
-    # ---- changes
-
-    def give(self, blocks: Blocks) -> None:
-        """Give back blocks as if a job had freed them; those that the pool does not count (foreign, shrunk) are
-        ignored.
-        """
-        self._pool.give(blocks)
-        self._log.append((True, blocks))
-        self._preferred.add(blocks)
-
-    def prefer(self, blocks: Blocks) -> None:
-        """Prefer blocks as if they had been freed and taken by another job: `prefer_given` prefers their targets, too.
-        """
-        self._preferred.add(blocks)
-
-    def take(self, blocks: Blocks) -> None:
-        """Take blocks as if a job had got them. Raise LocalProtocolError unless all are free."""
-        if not self._pool.take(blocks):
-            raise LocalProtocolError("what-if: some of what is to be taken is not free")
-        self._log.append((False, blocks))
-
-    def keep(self, blocks: Iterable[Block]) -> None:
-        """Take the part of these blocks that is free now."""
-        self.take(tuple(free_of(self._pool, tuple(blocks))))
-
-    def mark(self) -> int:
-        """Return a mark to which the what-if can be undone."""
-        return len(self._log)
-
-    def back(self, mark: int) -> None:
-        """Undoes all changes since `mark`."""
-        while len(self._log) > mark:
-            gave, blocks = self._log.pop()
-            if gave:
-                self._pool.claim(blocks)
-                self._preferred.undo(blocks)
-            else:
-                self._pool.give(blocks)
-
-    # ---- questions
-
-    def find(
-        self, shape: Shape, placement: str, avoid: Sequence[Block] = (), prefer_given: bool = False
-    ) -> Fits | None:
-        """Return a placement of the shape on what is free in the what-if, or None: `place` without the reason.
-
-        It gets nothing of `avoid` (the reservation of another job). With `prefer_given`, targets and ids that `give`
-        freed are selected first, so that a reservation leaves what is free already to others.
-        """
-        mark = len(self._log)
-        if avoid:
-            self.keep(avoid)
-        try:
-            return find_fit(self._pool, shape, placement, self._preferred if prefer_given else None)
-        finally:
-            self.back(mark)

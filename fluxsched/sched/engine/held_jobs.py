@@ -24,9 +24,10 @@ from fluxsched.sched.decisions import Effect, Raise, Shrunk
 from fluxsched.sched.engine.group import Group
 from fluxsched.sched.fair.accounts import FairSettings
 from fluxsched.sched.fair.usage import UsageBook, summed
-from fluxsched.sched.ledger import SHRINK_PAUSE_S, Elastic, Holding, Ledger
+from fluxsched.sched.ledger import SHRINK_PAUSE_S, Elastic, JobAllocation, Ledger
 from fluxsched.sched.policy import Policy, Running, needs_accounts
-from fluxsched.sched.pool.placement import Part, Shape, blocks_in, blocks_of, words_of
+from fluxsched.sched.pool.bitset import words_of
+from fluxsched.sched.pool.placement import Part, Shape, blocks_in, blocks_of
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.preemption import UNKNOWN, Preemptions
 from fluxsched.sched.sorted_jobs import AdmissionTerms
@@ -72,15 +73,15 @@ class HeldJobs:
         blocks = blocks_in(R, free)
         started_s = min(R.starttime_s, now_s or R.starttime_s)  # a clock may have been set back since
         self._ledger.adopt(jobid, blocks, R.expiration_s, started_s, account, after_s, limit_s, now_s, elastic)
-        holding = self._ledger.get(jobid)
-        if holding is not None:
-            holding.userid = userid
+        allocation = self._ledger.get(jobid)
+        if allocation is not None:
+            allocation.userid = userid
             if jobspec is not None:
-                holding.queue, holding.name = jobspec.queue or "", jobspec.job_name or ""
-            self._preemptions.found(holding, preempted_s, now_s)
+                allocation.queue, allocation.name = jobspec.queue or "", jobspec.job_name or ""
+            self._preemptions.found(allocation, preempted_s, now_s)
             if elastic is not None:
-                self.resized.found(holding, "" if jobspec is None else jobspec.queue or "")
-            self.resized.has_changed(holding)
+                self.resized.found(allocation, "" if jobspec is None else jobspec.queue or "")
+            self.resized.has_changed(allocation)
 
     def adopt(
         self,
@@ -91,23 +92,23 @@ class HeldJobs:
         started_s: float,
         priority: int,
     ) -> list[Effect]:
-        """An allocation that a resource manager has."""
+        """Return an allocation that a resource manager has."""
         blocks = blocks_of([Part(rank, 0, 0, amounts)])
-        holding = self._ledger.adopt_amounts(jobid, blocks, terms, started_s, priority)
-        self._preemptions.began(holding)
-        self.resized.has_changed(holding)
+        allocation = self._ledger.adopt_amounts(jobid, blocks, terms, started_s, priority)
+        self._preemptions.began(allocation)
+        self.resized.has_changed(allocation)
         return []
 
     def replace(self, old: int, new: int, amounts: Amounts, now_s: float) -> list[Effect]:
         """One job hands over to another on the same node."""
         before = self._ledger.get(old)
         blocks = () if before is None else tuple([block._replace(amounts=amounts) for block in before.blocks[:1]])
-        holding, emptied = self._ledger.replace(old, new, blocks, now_s)
+        allocation, emptied = self._ledger.replace(old, new, blocks, now_s)
         for group in self._groups.values():
             group.withdraw(new)
         effects = self.freed(old, emptied)
-        self._preemptions.began(holding)
-        self.resized.has_changed(holding)
+        self._preemptions.began(allocation)
+        self.resized.has_changed(allocation)
         return effects
 
     def freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
@@ -128,36 +129,36 @@ class HeldJobs:
 
         An elastic job is shrunk if it can do without these targets.
         """
-        spared = self.resized.leave(targets, now_s)
+        spared = self.resized.shrink_jobs_on(targets, now_s)
         effects: list[Effect] = [effect for effect in spared.values() if effect is not None]
-        for holding in self._ledger.end_on(targets, spared.keys()):
-            mine = Idset.of([rank for rank in holding.parts if rank in targets])
-            effects.append(Raise(holding.jobid, left_group(mine), targets=mine))
+        for allocation in self._ledger.end_on(targets, spared.keys()):
+            mine = Idset.of([rank for rank in allocation.parts if rank in targets])
+            effects.append(Raise(allocation.jobid, left_group(mine), targets=mine))
         return effects
 
     def starts(self, jobid: int, started_s: float, expiration_s: float) -> None:
         """Start a job that has held its resources for a while."""
         self._ledger.set_start(jobid, started_s, expiration_s)
-        self.resized.has_changed(self._ledger.holdings[jobid])
+        self.resized.has_changed(self._ledger.allocations[jobid])
 
     def preempt_failed(self, jobid: int) -> None:
         """Record that a job was not preempted, though it should have been."""
-        holding = self._ledger.get(jobid)
-        if holding is not None:
+        allocation = self._ledger.get(jobid)
+        if allocation is not None:
             self._preemptions.failed(jobid, self._waits)
-            self.resized.has_changed(holding)
+            self.resized.has_changed(allocation)
 
     def set_expiration(self, jobid: int, expiration_s: float) -> None:
-        """A running job is to end at another time. Raises Refused if it cannot."""
-        holding = self._ledger.get(jobid)
-        if holding is None:
+        """Record that a running job is to end at another time. Raises Refused if it cannot."""
+        allocation = self._ledger.get(jobid)
+        if allocation is None:
             raise Refused(f"expiration of job {jobid}: it holds no resources in this scheduler", errno.ENOENT)
         for group in self._groups.values():
             end_s = group.expiration_s
-            if end_s and expiration_s > end_s and any(rank in group.pool for rank in holding.parts):
+            if end_s and expiration_s > end_s and any(rank in group.pool for rank in allocation.parts):
                 raise Refused(f"expiration {expiration_s} of job {jobid} is after the end of its resources, {end_s}")
         self._ledger.set_expiration(jobid, expiration_s)
-        self.resized.has_changed(holding)
+        self.resized.has_changed(allocation)
 
 
 def end_of(limit_s: float, last_s: float, now_s: float) -> float:
@@ -173,18 +174,18 @@ def end_of(limit_s: float, last_s: float, now_s: float) -> float:
     return min(own_s, last_s) if last_s else own_s
 
 
-def running_job(holding: Holding) -> Running:
+def running_job(allocation: JobAllocation) -> Running:
     """Return the job as policies see it."""
     return Running(
-        holding.jobid,
-        holding.expiration_s,
-        MappingProxyType(holding.parts),
-        holding.account,
-        holding.preemptible_after_s,
-        holding.started_s,
-        holding.userid,
-        holding.queue,
-        holding.name,
+        allocation.jobid,
+        allocation.expiration_s,
+        MappingProxyType(allocation.parts),
+        allocation.account,
+        allocation.preemptible_after_s,
+        allocation.started_s,
+        allocation.userid,
+        allocation.queue,
+        allocation.name,
     )
 
 
@@ -223,10 +224,10 @@ class ResizedJobs:
 
         The grown targets may be released for pending jobs from now on, so these are examined again.
         """
-        holding = self._ledger.elastic.by_id.get(jobid)
-        if holding is None or holding.elastic is None:
+        allocation = self._ledger.elastic.by_id.get(jobid)
+        if allocation is None or allocation.elastic is None:
             return []
-        ranks = holding.elastic.stored()
+        ranks = allocation.elastic.stored()
         lost = EMPTY
         for group in self._groups.values():
             lost |= group.leaving & ranks
@@ -239,38 +240,38 @@ class ResizedJobs:
 
         A job whose size `is_settled` never changes its size again.
         """
-        holding = self._ledger.elastic.by_id.get(jobid)
-        if holding is None or holding.elastic is None:
+        allocation = self._ledger.elastic.by_id.get(jobid)
+        if allocation is None or allocation.elastic is None:
             return []  # it has ended, and was shrunk by all of it
-        holding.elastic.stored_not(ranks)
-        holding.elastic.paused_until_s = now_s + SHRINK_PAUSE_S
+        allocation.elastic.stored_not(ranks)
+        allocation.elastic.paused_until_s = now_s + SHRINK_PAUSE_S
         if is_settled:
-            self._ledger.elastic.settle(holding)
-        left = ranks & holding.elastic.unstored
+            self._ledger.elastic.settle(allocation)
+        left = ranks & allocation.elastic.unstored
         emptied = self._ledger.ungrow(jobid, left, now_s) if left else []
         return self._freed(jobid, emptied)
 
     def shrink_failed(self, jobid: int, ranks: Idset, now_s: float, is_settled: bool) -> None:
         """Undo a shrink that the job manager has refused: the job is not shrunk again for a while, or for ever."""
-        holding = self._ledger.elastic.by_id.get(jobid)
-        if holding is not None and holding.elastic is not None and self._ledger.unshrink(jobid, ranks, now_s):
-            holding.elastic.kept_until_s = now_s + SHRINK_PAUSE_S
+        allocation = self._ledger.elastic.by_id.get(jobid)
+        if allocation is not None and allocation.elastic is not None and self._ledger.unshrink(jobid, ranks, now_s):
+            allocation.elastic.kept_until_s = now_s + SHRINK_PAUSE_S
             if is_settled:
-                self._ledger.elastic.settle(holding)
+                self._ledger.elastic.settle(allocation)
             if jobid in self._preemptions.leaving:
                 self._preemptions.has_left(jobid, self._waits)
-            self._preemptions.resized(holding)
-            self.has_changed(holding)
+            self._preemptions.resized(allocation)
+            self.has_changed(allocation)
 
-    def leave(self, targets: Idset, now_s: float) -> dict[int, Shrunk | None]:
+    def shrink_jobs_on(self, targets: Idset, now_s: float) -> dict[int, Shrunk | None]:
         """Shrink the jobs on targets that were removed from their group, where these can go on.
 
         Return these jobs with the effect of each (None: nothing new).
         """
         found: dict[int, Shrunk | None] = {}
-        for jobid, holding in list(self._ledger.elastic.by_id.items()):
-            elastic = holding.elastic
-            if elastic is None or elastic.is_settled or holding.is_ending:
+        for jobid, allocation in list(self._ledger.elastic.by_id.items()):
+            elastic = allocation.elastic
+            if elastic is None or elastic.is_settled or allocation.is_ending:
                 continue
             mine = (elastic.held | elastic.leaving) & targets
             ranks = elastic.to_leave(mine) if mine else None
@@ -278,31 +279,34 @@ class ResizedJobs:
                 continue
             found[jobid] = None
             if ranks and self._ledger.shrink(jobid, ranks, now_s + self._preemptions.timeout_s, now_s):
-                self._preemptions.shrink(holding, ranks, UNKNOWN)
+                self._preemptions.shrink(allocation, ranks, UNKNOWN)
                 elastic.paused_until_s = now_s + SHRINK_PAUSE_S
-                self.has_changed(holding)
+                self.has_changed(allocation)
                 found[jobid] = Shrunk(jobid, ranks, left_group(mine))
         return found
 
-    def found(self, holding: Holding, queue: str) -> None:
-        """An elastic job of this queue was found running: it grows by the placement of the queue's present policy."""
-        if holding.elastic is not None:
-            holding.elastic.placement = self._placement_in(queue)
-        if holding.leaving:
-            self._preemptions.shrink(holding, holding.leaving, UNKNOWN)
+    def found(self, allocation: JobAllocation, queue: str) -> None:
+        """Record that an elastic job of this queue was found running: it grows by the placement of the queue's present
+        policy.
+        """
+        if allocation.elastic is not None:
+            allocation.elastic.placement = self._placement_in(queue)
+        if allocation.leaving:
+            self._preemptions.shrink(allocation, allocation.leaving, UNKNOWN)
 
     def _placement_in(self, queue: str) -> str:
-        """The placement of the queue's own policy, else of the policy for all other queues, which groups share."""
+        """Return the placement of the queue's own policy, else of the policy for all other queues, which groups share.
+        """
         queues = [group.queues for group in self._groups.values()]
         for at in queues:
             if queue in at:
                 return at[queue].placement
         return queues[0][""].placement
 
-    def has_changed(self, holding: Holding) -> None:
+    def has_changed(self, allocation: JobAllocation) -> None:
         """Invalidate plans after the resources or the end of a running job have changed or become known."""
         for group in self._groups.values():
-            group.running.began(holding)
+            group.running.began(allocation)
             group.invalidate_pass()
 
 
@@ -335,7 +339,7 @@ def adopted_elastic(
     if grown & held:
         elastic.grown.append((leave_by_s, grown & held))
     if going & held:
-        elastic.leave(going & held, leave_by_s)
+        elastic.begin_shrink(going & held, leave_by_s)
     if shrunk_s is not None:
         elastic.paused_until_s = shrunk_s + SHRINK_PAUSE_S
     elastic.is_settled = bool(free)
@@ -349,7 +353,9 @@ def adopted_elastic(
 def book_for(
     policies: Iterable[Policy], settings: FairSettings | None, user_name: Callable[[int], str]
 ) -> UsageBook | None:
-    """The accounts that these policies need, None if none does. Raises InvalidValue if they contradict each other."""
+    """Return the accounts that these policies need, None if none does. Raises InvalidValue if they contradict each
+    other.
+    """
     asking = [policy for policy in policies if needs_accounts(policy)]
     if not asking:
         return None
@@ -406,5 +412,5 @@ def count_capacity(book: UsageBook, pools: Iterable[Pool], ledger: Ledger, now_s
     instance = ledger.instance_countables
     found.append(book.amounts.of_amounts(instance.totals))
     inside = summed(found, len(book.tree.measure.resources))
-    held = [block for holding in ledger.outside(down) for block in holding.blocks]
+    held = [block for allocation in ledger.outside(down) for block in allocation.blocks]
     book.set_capacity(usable, inside, held, now_s)

@@ -1,10 +1,12 @@
-"""Resource journal (RFC 44): every event once, a bounded history, and the outbox of effects that all concerns write to.
+"""Effects of the resource module, and the outbox that collects those of a call and keeps the journal (RFC 44).
 
-Laws: what is dropped from the history leaves a `truncate` event in its place, first, with the timestamp of the newest
-event that was dropped. Events of our own beside RFC 44's: `join`, `lost`, `assign` (asked for), `release` (targets have
-left `from` and are in `group`, or in none), `property-add`, `property-remove`. An effect is data, which the shell
-performs in order. `Save` comes with the change that it makes durable; the shell stores all of a turn before it answers
-any request. Nothing here knows how an acquirer is reached or where a row is kept.
+Laws: an effect is data, which the shell performs in order. `Save` comes with the change that it makes durable; the
+shell stores all of a turn before it answers any request. Nothing here knows how an acquirer is reached or where a row
+is kept.
+
+Each event is in the journal once. What is dropped from its history leaves a `truncate` event in its place, first, with
+the timestamp of the newest event that was dropped. Events of our own beside RFC 44's: `join`, `lost`, `assign` (asked
+for), `release` (targets have left `from` and are in `group`, or in none), `property-add`, `property-remove`.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ class Saved(NamedTuple):
     value: Mapping[str, Any]
 
 
-# ---- the journal
+# ---- the outbox
 
 HISTORY_EVENTS_MAX = 16_384
 """Events kept for those who start reading late: a few MiB, and weeks of a machine that is not on fire."""
@@ -114,11 +116,10 @@ class Outbox:
         self._effects.append(Save(table, key, value))
 
     def put(self, effect: ResourceEffect) -> None:
-        """Add any other effect."""
         self._effects.append(effect)
 
-    def take(self) -> list[ResourceEffect]:
-        """All effects since the last call, in order."""
+    def take_effects(self) -> list[ResourceEffect]:
+        """Return all effects since the last call, in order."""
         effects, self._effects = self._effects, []
         return effects
 

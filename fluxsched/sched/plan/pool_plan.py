@@ -19,15 +19,17 @@ from typing import Final
 from fluxsched.core.jobspec import Request
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Reservation
-from fluxsched.sched.ledger import Holding
-from fluxsched.sched.plan.counted import Planner
+from fluxsched.sched.ledger import JobAllocation
+from fluxsched.sched.plan.counted_plan import Planner
 from fluxsched.sched.plan.earliest import IdLayout, Timeline
-from fluxsched.sched.plan.running import RunningJobs, touches
+from fluxsched.sched.plan.running_jobs import RunningJobs, touches
+from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits
+from fluxsched.sched.pool.find_fit import find_fit
 from fluxsched.sched.pool.parts import Hall, by_suited, choices_of, nodes_of, offers, suited_ever, suited_now
-from fluxsched.sched.pool.place import WhatIf, find_fit
-from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, LOW_BITS, WORD_SHIFT, Bits, Block, Fits, Shape
+from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, Block, Fits, Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.sorted_jobs import Skips, Waiting, cores_asked
+from fluxsched.sched.pool.what_if import WhatIf
+from fluxsched.sched.sorted_jobs import PendingJob, Skips, cores_asked
 
 
 class PoolPlan(Planner):
@@ -37,14 +39,14 @@ class PoolPlan(Planner):
 
     def __init__(self, pool: Pool, running: RunningJobs, now_s: float, last_s: float) -> None:
         super().__init__(Skips(), pool, running, now_s, last_s)
-        self._jobs: dict[int, Waiting] = {}
+        self._jobs: dict[int, PendingJob] = {}
         self._moved = False  # something began since the reservation was placed: there may be a better place for it
         self._promised = False  # some are kept from the pass before: no other may be moved to where these were to be
         self._layout: IdLayout | None = None
         self._ids: dict[int, int] = {}  # what is kept for each job, in this layout
         self._timeline: Timeline | None = None
 
-    def place(self, job: Waiting, placement: str) -> Fits | None:
+    def place(self, job: PendingJob, placement: str) -> Fits | None:
         fit = find_fit(self._pool, job.shape, placement)
         if fit is None:
             self.skips.fits_nowhere(job)
@@ -60,7 +62,7 @@ class PoolPlan(Planner):
             self.skips.too_long(job, self._limit_s(job))
         return fit
 
-    def reserve(self, job: Waiting) -> Reservation:
+    def reserve(self, job: PendingJob) -> Reservation:
         kept = self._kept.get(job.jobid)
         if kept is not None:
             return kept
@@ -68,10 +70,10 @@ class PoolPlan(Planner):
             return self._enter(job, self._foresee(job, self._now_s, inf))
         return self._enter(job, self._sweep(job, self._no_earlier(job), inf))
 
-    def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
+    def seat(self, job: PendingJob, placement: str) -> Fits | Reservation:
         return self._kept.get(job.jobid) or self.place(job, placement) or self.reserve(job)
 
-    def keep(self, job: Waiting, old: Reservation) -> bool:
+    def keep(self, job: PendingJob, old: Reservation) -> bool:
         if job.jobid in self._kept:
             return True
         self._promised = True
@@ -84,7 +86,7 @@ class PoolPlan(Planner):
             made = self._again(job, start_s, old.fit)
         return made.start_s < inf and bool(self._enter(job, made))
 
-    def claim(self, job: Waiting, old: Reservation, going: Iterable[int]) -> Reservation | None:
+    def claim(self, job: PendingJob, old: Reservation, going: Iterable[int]) -> Reservation | None:
         if old.fit is None or not self.keep(job, self._not_now(old)):
             return None
         self._claimed.add(job.jobid)
@@ -101,12 +103,12 @@ class PoolPlan(Planner):
         if old is not None and self._timeline is not None:
             self._timeline.give(old.start_s, old.end_s, ids)
 
-    def began(self, job: Waiting, fit: Fits) -> None:
+    def began(self, job: PendingJob, fit: Fits) -> None:
         self.waive(job.jobid)
         self._moved = True
 
-    def grew(self, job: Waiting, fit: Fits) -> None:
-        """A running job has got more; `job` stands for that part."""
+    def grew(self, job: PendingJob, fit: Fits) -> None:
+        """Record that a running job has got more; `job` stands for that part."""
         self._moved = True
 
     def renew(self, now_s: float) -> bool:
@@ -123,7 +125,7 @@ class PoolPlan(Planner):
             self.drop(job.jobid)
         return all(self.reserve(job).start_s > self._now_s for job in jobs)
 
-    def _enter(self, job: Waiting, made: Reservation) -> Reservation:
+    def _enter(self, job: PendingJob, made: Reservation) -> Reservation:
         jobid = job.jobid
         self._kept[jobid], self._jobs[jobid] = made, job
         ids = self._ids[jobid] = 0 if made.fit is None else self._own_layout.ids(made.fit.blocks)
@@ -159,7 +161,7 @@ class PoolPlan(Planner):
                 self._timeline.take(kept.start_s, kept.end_s, self._ids[jobid])
         return self._timeline
 
-    def _around(self, job: Waiting, placement: str, fit: Fits | None) -> Fits | None:
+    def _around(self, job: PendingJob, placement: str, fit: Fits | None) -> Fits | None:
         """Return where the job may start now; `fit` is where it might if there were no reservations."""
         running, layout, taken = self._running, self._own_layout, 0
         end_s = self._now_s + self._limit_s(job)
@@ -174,7 +176,7 @@ class PoolPlan(Planner):
             what_if.keep(layout.blocks(taken))
             return what_if.find(job.shape, placement)
 
-    def _foresee(self, job: Waiting, from_s: float, until_s: float) -> Reservation:
+    def _foresee(self, job: PendingJob, from_s: float, until_s: float) -> Reservation:
         """Find the start of a job without trying; then free only what the job needs, to choose its placement."""
         limit, request, running = self._limit_s(job), job.request, self._running
         timeline, busy, asked = self._view(), running.busy_targets, cores_asked(request)
@@ -194,8 +196,8 @@ class PoolPlan(Planner):
             raise LocalProtocolError(f"job {job.jobid} was planned to start at {start_s}, but does not fit then")
         return Reservation(job.jobid, start_s, start_s + limit, asked, fit)
 
-    def _again(self, job: Waiting, start_s: float, fit: Fits) -> Reservation:
-        """The very same place, if it can be had."""
+    def _again(self, job: PendingJob, start_s: float, fit: Fits) -> Reservation:
+        """Return the very same place, if it can be had."""
         limit, ids, timeline = self._limit_s(job), self._own_layout.ids(fit.blocks), self._view()
         timeline.look_at(ids)
         if not self._usable(job, fit) or ids & ~timeline.between(start_s, start_s + limit):
@@ -214,14 +216,14 @@ class PoolPlan(Planner):
 
     # ---- by trying, where there is more than cores and GPUs
 
-    def _no_earlier(self, job: Waiting) -> float:
-        """A time before which the job cannot start, from which on it is tried."""
+    def _no_earlier(self, job: PendingJob) -> float:
+        """Return a time before which the job cannot start, from which on it is tried."""
         if not job.request.parts:
             return self._now_s
         running = self._running
         return soonest(self._pool, running.busy_targets.idle_times(), job.shape, self._now_s)
 
-    def _around_by_what_if(self, job: Waiting, placement: str, fit: Fits | None) -> Fits | None:
+    def _around_by_what_if(self, job: PendingJob, placement: str, fit: Fits | None) -> Fits | None:
         others = self._others(job.jobid, self._now_s, self._now_s + self._limit_s(job))
         if fit is not None and not touches(fit.blocks, others):
             return fit
@@ -239,7 +241,7 @@ class PoolPlan(Planner):
             for block in kept.fit.blocks
         ]
 
-    def _sweep(self, job: Waiting, from_s: float, until_s: float, wanted: Fits | None = None) -> Reservation:
+    def _sweep(self, job: PendingJob, from_s: float, until_s: float, wanted: Fits | None = None) -> Reservation:
         """Goes through time as running jobs and reservations end, and tries the job from one instant to another.
 
         At `wanted`, if that is given, else anywhere. What others have in the meantime is not touched.
@@ -247,14 +249,14 @@ class PoolPlan(Planner):
         limit, asked = self._limit_s(job), cores_asked(job.request)
         free, at_s = self._running.free, from_s
         ends = self._ends()
-        next_s, holding, weight = next(ends, _NEVER)
+        next_s, allocation, weight = next(ends, _NEVER)
         with WhatIf(self._pool) as what_if:
             while at_s <= until_s and at_s < inf:
                 while next_s <= at_s and next_s < inf:
-                    if holding is not None:
-                        what_if.give(holding.blocks)
+                    if allocation is not None:
+                        what_if.give(allocation.blocks)
                         free += weight
-                    next_s, holding, weight = next(ends, _NEVER)
+                    next_s, allocation, weight = next(ends, _NEVER)
                 if free >= asked:  # fewer cores are free in truth, if reservations have begun
                     fit = self._try(what_if, job, wanted, self._others(job.jobid, at_s, at_s + limit))
                     if fit is not None:
@@ -262,7 +264,7 @@ class PoolPlan(Planner):
                 at_s = next_s
         return Reservation(job.jobid, inf, inf, asked, None)
 
-    def _try(self, what_if: WhatIf, job: Waiting, wanted: Fits | None, others: list[Block]) -> Fits | None:
+    def _try(self, what_if: WhatIf, job: PendingJob, wanted: Fits | None, others: list[Block]) -> Fits | None:
         mark = what_if.mark()
         try:
             _set_aside(what_if, others)
@@ -282,19 +284,19 @@ class PoolPlan(Planner):
             return False
         return True
 
-    def _usable(self, job: Waiting, fit: Fits) -> bool:
+    def _usable(self, job: PendingJob, fit: Fits) -> bool:
         narrowed = self._pool.narrowed.get(job.shape.number)
         return self._running.usable(fit.blocks) and (narrowed is None or narrowed.allows(fit.blocks))
 
-    def _ends(self) -> Iterator[tuple[float, Holding | None, int]]:
+    def _ends(self) -> Iterator[tuple[float, JobAllocation | None, int]]:
         """Yield the ends of running jobs and reservations in order, with the usable cores that jobs free then."""
         soon_s = nextafter(self._now_s, inf)
-        running = ((max(end_s, soon_s), holding, weight) for end_s, holding, weight in self._running.by_end())
+        running = ((max(end_s, soon_s), allocation, weight) for end_s, allocation, weight in self._running.by_end())
         kept = sorted(kept.end_s for kept in self._kept.values() if kept.end_s < inf)
         return merge(running, ((end_s, None, 0) for end_s in kept), key=itemgetter(0))
 
 
-_NEVER: Final[tuple[float, Holding | None, int]] = (inf, None, 0)
+_NEVER: Final[tuple[float, JobAllocation | None, int]] = (inf, None, 0)
 
 
 def _set_aside(what_if: WhatIf, blocks: Iterable[Block]) -> None:

@@ -1,31 +1,24 @@
-"""Production parts joined in memory on virtual time: resource module, scheduler session, scheduler; and jobspecs of
-traces.
+"""The simulated system: production parts (resource module, scheduler session, scheduler) joined in memory.
 
-Law: queues and banks decide as in an instance (`jobs.queues`): defaults, requirements and limits are theirs; a job that
-they would refuse is refused here with their words. No rule is written here. What would travel as a message passes as
-the value that it carries, and what follows from it is done before anything else, in order. The resource module learns
-what jobs hold only if a site file moves targets.
+Law: what would travel as a message passes as the value that it carries, and what follows from it is done before
+anything else, in order; time is an argument. The resource module learns what jobs hold only if a site file moves
+targets.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol
 
-from fluxsched.core.documents import with_path
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.jobfields import parse_sharing
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.errors import InvalidValue, Refused, RPCError
-from fluxsched.jobs.queues import ANY_BANK, Banks, QueueConfig, Queues
+from fluxsched.errors import InvalidValue, RPCError
 from fluxsched.protocol.messages.sched import HelloResponse
 from fluxsched.protocol.sessions import AcquireClient, AcquireServer
-from fluxsched.resource import journal
+from fluxsched.resource.effects import ResourceEffect, ToAcquirer
 from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
 from fluxsched.sched.decisions import Canceled, DecisionRefused, Denied, Granted, Grown, PluginFailed, Raise, Shrunk
@@ -48,110 +41,13 @@ from fluxsched.scheduler.session import (
     SchedulerSession,
     SessionEffect,
 )
-from fluxsched.sim.traces import Ask, TraceJob, parts_jobspec
-
-JobspecKey: TypeAlias = tuple[Ask, float | None, int | str | None, str | None, float | None, int]
-
-COMMAND: Final = ("simulated",)
-
-
-class TraceJobspecs:
-    """Jobspecs by what decides them: needs, limit, queue, and how they share the machine."""
-
-    def __init__(
-        self, queues: Mapping[str | None, QueueConfig], default_queue: str | None, banks: Banks = ANY_BANK
-    ) -> None:
-        self._banks = banks
-        self._queues = Queues(queues, default_queue) if queues else None
-        self._asked: dict[Ask, Jobspec] = {}
-        self._made: dict[JobspecKey, Jobspec | str] = {}
-
-    def of(self, job: TraceJob) -> Jobspec | str:
-        """The jobspec, or why an instance would not take the job."""
-        key = (job.ask, job.limit_s, job.queue, job.bank, job.preemptible_after_s, job.requeue)
-        known = self._made.get(key)
-        if known is None:
-            known = self._made[key] = self._make_or_refuse(job)
-        return known
-
-    def _make_or_refuse(self, job: TraceJob) -> Jobspec | str:
-        try:
-            return self._make(job)
-        except (InvalidValue, Refused) as fault:
-            return str(fault)
-
-    def _make(self, job: TraceJob) -> Jobspec:
-        base = self._asked.get(job.ask)
-        if base is None:
-            base = self._asked[job.ask] = _jobspec(job.ask)
-        if job.limit_s:
-            base = replace(base, duration_s=job.limit_s, raw=with_system(base, "duration", job.limit_s))
-        base = _sharing(base, job)
-        bank = self._banks.missing_in(base)
-        if bank is not None:
-            base = _sharing(base, job._replace(bank=bank))
-        if self._queues is None:
-            return base
-        name = None if job.queue is None else str(job.queue)
-        if name is not None and name in self._queues.names():
-            base = replace(base, queue=name, raw=with_system(base, "queue", name))
-        return self._queues.for_submit(base.queue).admit(base)
-
-
-def _sharing(base: Jobspec, job: TraceJob) -> Jobspec:
-    """With what the trace says of how the job shares the machine; it is not repeated in a whole jobspec."""
-    said = {
-        "bank": job.bank, "preemptible-after": job.preemptible_after_s, "fluxsched.requeue": job.requeue or None,
-    }  # fmt: skip
-    for key, value in said.items():
-        if value is not None:
-            base = replace(base, raw=with_system(base, key, value))
-    if any(value is not None for value in said.values()):
-        base = replace(base, sharing=parse_sharing(base.raw["attributes"]["system"]))
-    return base
-
-
-def _jobspec(ask: Ask) -> Jobspec:
-    if ask.jobspec is not None:
-        return Jobspec.parse(ask.jobspec)
-    if ask.parts is not None:
-        return _of_parts(ask, ask.parts)
-    return Jobspec.from_command(
-        COMMAND,
-        ntasks=None if isinstance(ask.nodes, str) and ask.nslots == 1 else ask.nslots,  # one a node of a range
-        cores_per_task=ask.cores,
-        gpus_per_task=ask.gpus,
-        nodes=ask.nodes,
-        exclusive=ask.exclusive,
-        constraint=None if ask.constraint is None else json.loads(ask.constraint),
-        elastic=ask.elastic,
-        max_hops=ask.max_hops,
-    )
-
-
-def _of_parts(ask: Ask, parts: str) -> Jobspec:
-    raw = parts_jobspec(parts)
-    system = raw["attributes"]["system"]
-    if ask.constraint is not None:
-        system["constraints"] = json.loads(ask.constraint)
-    settled: dict[str, object] = {"elastic": ask.elastic or None, "max-hops": ask.max_hops}
-    system["fluxsched"] = {key: value for key, value in settled.items() if value is not None}
-    return Jobspec.parse(raw)
-
-
-def with_system(jobspec: Jobspec, key: str, value: object) -> dict[str, Any]:
-    """The raw jobspec with one key of `attributes.system` set."""
-    return with_path(jobspec.raw, f"attributes.system.{key}", value)
-
-
-# ---- the simulated system
 
 ACQUIRER: Final = "scheduler"
 """The one peer of the resource module; it acquires every group."""
 
 
 def virtual_text(time_s: float) -> str:
-    """A time of the simulation: `3600 s`."""
+    """Return a time of the simulation: `3600 s`."""
     return f"{time_s:.15g} s"
 
 
@@ -159,19 +55,21 @@ class JobOwner(Protocol):
     """In place of a job manager: what becomes of its jobs."""
 
     def began(self, granted: Granted) -> None:
-        """A job got its resources."""
+        """Record that a job got its resources."""
 
     def left(self, jobid: int, note: str) -> None:
-        """A waiting job was denied or canceled."""
+        """Record that a waiting job was denied or canceled."""
 
     def raised(self, jobid: int, type: str, for_jobid: int | None) -> None:
-        """A running job gets a fatal exception: its targets left the group, or it is preempted for another job."""
+        """Record that a running job gets a fatal exception: its targets left the group, or it is preempted for another
+        job.
+        """
 
     def grew(self, grown: Grown) -> None:
-        """A running job got more."""
+        """Record that a running job got more."""
 
     def shrank(self, shrunk: Shrunk) -> None:
-        """A running job is to leave targets."""
+        """Record that a running job is to leave targets."""
 
 
 class SharedBy(NamedTuple):
@@ -219,15 +117,15 @@ class System:
         self._pending: deque[SessionEffect] = deque()
         self._busy = False
         self._streams: dict[str, tuple[OutgoingRequest, AcquireServer]] = {}
-        self.tell(self.module.start(now_s))
+        self.pass_on(self.module.start(now_s))
         self.perform(self._session.start())
 
     # ---- what happens
 
-    def tell(self, effects: Iterable[journal.ResourceEffect]) -> None:
+    def pass_on(self, effects: Iterable[ResourceEffect]) -> None:
         """Pass on the resource module's changes to their acquirer, and perform what follows."""
         for one in effects:
-            if isinstance(one, journal.ToAcquirer):
+            if isinstance(one, ToAcquirer):
                 self._streams[one.group][1].add(one.change)
         for call, server in list(self._streams.values()):
             for change in server.take():
@@ -236,19 +134,19 @@ class System:
             self.perform(())
 
     def submit(self, jobid: int, priority: int, userid: int, t_submit_s: float, jobspec: Jobspec) -> None:
-        """A job asks for resources, between passes."""
+        """Ask for resources for a job, between passes."""
         effects = self.scheduler.alloc(jobid, priority, userid, t_submit_s, jobspec, self.now_s)
         if effects:
             self.perform(effects)
 
     def free(self, jobid: int) -> None:
-        """A job frees all that it holds, between passes."""
+        """Free all that a job holds, between passes."""
         effects = self.scheduler.free_all(jobid, self.now_s)
         if effects:
             self.perform(self._session.outgoing(effects))
 
     def free_part(self, jobid: int, resources: ResourceSet) -> None:
-        """A job that goes on frees a part of what it holds, between passes."""
+        """Free a part of what a job holds, which goes on, between passes."""
         effects = self.scheduler.free(jobid, resources, False, self.now_s)
         if effects:
             self.perform(self._session.outgoing(effects))
@@ -325,13 +223,13 @@ class System:
                 raise AssertionError(f"the scheduler ends: {reason}")
 
     def _call(self, call: OutgoingRequest) -> None:
-        """A request of the scheduler reaches the module that answers it."""
+        """Pass a request of the scheduler on to the module that answers it."""
         message = call.message
         if call.topic == ACQUIRE:
             self._streams[call.group] = call, AcquireServer(message.typed, message.accept_update)
-            self.tell(self.module.acquire(ACQUIRER, message.group, message.typed))
+            self.pass_on(self.module.acquire(ACQUIRER, message.group, message.typed))
         elif call.topic == RELEASE:
-            self.tell(self.module.release(ACQUIRER, message.group, Idset.parse(message.targets), self.now_s))
+            self.pass_on(self.module.release(ACQUIRER, message.group, Idset.parse(message.targets), self.now_s))
         elif call.topic == RAISE:
             self._owner.raised(message.id, message.type, None)
         elif call.topic == SHRINK:
@@ -347,7 +245,7 @@ class System:
     # ---- questions
 
     def usable(self) -> Idset:
-        """The targets that the scheduler may use now."""
+        """Return the targets that the scheduler may use now."""
         usable = EMPTY
         for group in self._streams:
             usable |= self.module.usable(group)

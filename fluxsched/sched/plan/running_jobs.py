@@ -20,9 +20,10 @@ from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.ledger import Holding, Ledger
+from fluxsched.sched.ledger import JobAllocation, Ledger
 from fluxsched.sched.plan.earliest import BusyTargets
-from fluxsched.sched.pool.placement import NO_TARGET, Block, Shape, words_of
+from fluxsched.sched.pool.bitset import words_of
+from fluxsched.sched.pool.placement import NO_TARGET, Block, Shape
 from fluxsched.sched.pool.pool import Pool
 
 NEEDS_MAX = 4096
@@ -61,8 +62,8 @@ class RunningJobs:
             self.shared.clear()
             self._split.clear()
             self._look()
-            for holding in self._ledger:
-                self._weigh(holding)
+            for allocation in self._ledger:
+                self._weigh(allocation)
         return self._releases
 
     @property
@@ -78,18 +79,19 @@ class RunningJobs:
             self._busy_targets = BusyTargets(self._pool, self._ledger)
         return self._busy_targets
 
-    def by_end(self) -> Iterator[tuple[float, Holding, int]]:
-        """(end, holding, usable cores) of all that is to end, the earliest first; nothing may begin or end meanwhile.
+    def by_end(self) -> Iterator[tuple[float, JobAllocation, int]]:
+        """Yield (end, allocation, usable cores) of all jobs with an end, the earliest first; none may begin or end
+        meanwhile.
 
-        What a job is to leave while it goes on comes as a holding of its own.
+        What a job is to leave while it goes on comes as an allocation of its own.
         """
         for end_s, jobid, weight in self.releases:
-            holding = self._ledger.get(abs(jobid))
-            if end_s == inf or holding is None:
+            allocation = self._ledger.get(abs(jobid))
+            if end_s == inf or allocation is None:
                 return
             if jobid in self._split or -jobid in self._split:
-                holding = part_of(holding, is_leaving=jobid < 0)
-            yield end_s, holding, weight
+                allocation = part_of(allocation, is_leaving=jobid < 0)
+            yield end_s, allocation, weight
 
     @property
     def uniform(self) -> bool:
@@ -112,7 +114,7 @@ class RunningJobs:
         return all(not block.word & ~self._usable.get(block.at, 0) for block in blocks)
 
     def usable_for(self, shape: Shape) -> dict[int, int]:
-        """The usable targets that the shape's constraint, and plugins, allow, word by word."""
+        """Return the usable targets that the shape's constraint, and plugins, allow, word by word."""
         self.follow()
         pool = self._pool
         narrowed = pool.narrowed.get(shape.number)
@@ -139,33 +141,33 @@ class RunningJobs:
 
     # ---- what happens to jobs and targets
 
-    def placed(self, holding: Holding) -> None:
+    def placed(self, allocation: JobAllocation) -> None:
         """Add a job that was started in this group just now, so all its resources are counted and usable."""
         if self._releases is None:
             return
         if self._busy_targets is not None:
-            self._busy_targets.touch(holding.jobid)
+            self._busy_targets.touch(allocation.jobid)
         weight = 0
-        for _, word, cores, _, _ in holding.blocks:
+        for _, word, cores, _, _ in allocation.blocks:
             each = cores.bit_count()
             weight += word.bit_count() * each
             if each != self.each and word:
-                self.shared.add(holding.jobid)
-        self._releases.add(holding.jobid, holding.expiration_s or inf, weight)
+                self.shared.add(allocation.jobid)
+        self._releases.add(allocation.jobid, allocation.expiration_s or inf, weight)
         self.free -= weight
 
-    def began(self, holding: Holding) -> None:
+    def began(self, allocation: JobAllocation) -> None:
         """Update a job that holds resources, or whose end has changed."""
         if self._releases is not None:
-            self._weigh(holding)
+            self._weigh(allocation)
 
     def freed(self, jobid: int) -> None:
         """Update a job that has freed a part of its resources, or all."""
         if self._releases is not None:
             if self._busy_targets is not None:
                 self._busy_targets.touch(jobid)
-            holding = self._ledger.get(jobid)
-            if holding is None:
+            allocation = self._ledger.get(jobid)
+            if allocation is None:
                 if self._split:
                     self._join(jobid)
                 ended = self._releases.remove(jobid)
@@ -174,7 +176,7 @@ class RunningJobs:
                 if self.shared:
                     self.shared.discard(jobid)
             else:
-                self._weigh(holding)
+                self._weigh(allocation)
 
     def changed(self, ranks: Idset) -> None:
         """Update all jobs after these targets were added or removed, or went up or down."""
@@ -186,8 +188,8 @@ class RunningJobs:
         self._look()
         if self._busy_targets is not None:
             self._busy_targets.touch()
-        for holding in self._ledger.holders(ranks):
-            self._weigh(holding)
+        for allocation in self._ledger.holders(ranks):
+            self._weigh(allocation)
 
     def check(self) -> None:
         """Assert that the index agrees with the ledger; linear in both, for tests and the simulator."""
@@ -213,8 +215,8 @@ class RunningJobs:
         assert self._releases is not None
         self.free -= self._releases.weight
 
-    def _weigh(self, holding: Holding) -> None:
-        releases, jobid = self._releases, holding.jobid
+    def _weigh(self, allocation: JobAllocation) -> None:
+        releases, jobid = self._releases, allocation.jobid
         assert releases is not None
         if self._busy_targets is not None:
             self._busy_targets.touch(jobid)
@@ -224,27 +226,27 @@ class RunningJobs:
             self.shared.discard(jobid)
         if self._split:
             self._join(jobid)
-        if holding.leaving:
+        if allocation.leaving:
             self._split.add(jobid)
-            self._enter(releases, jobid, part_of(holding, is_leaving=False))
-            self._enter(releases, -jobid, part_of(holding, is_leaving=True))
+            self._enter(releases, jobid, part_of(allocation, is_leaving=False))
+            self._enter(releases, -jobid, part_of(allocation, is_leaving=True))
         else:
-            self._enter(releases, jobid, holding)
+            self._enter(releases, jobid, allocation)
 
-    def _enter(self, releases: ReleaseIndex, number: int, holding: Holding) -> None:
+    def _enter(self, releases: ReleaseIndex, number: int, allocation: JobAllocation) -> None:
         weight = counted = 0
         is_shared = False
-        for block in holding.blocks:
+        for block in allocation.blocks:
             at, word, cores = block.at, block.word, block.cores.bit_count()
             counted |= word & self._counted.get(at, 0)
             weight += (word & self._usable.get(at, 0)).bit_count() * cores
             if cores != self.each and at != NO_TARGET:
                 is_shared = True
         if counted:
-            releases.add(number, holding.end_s, weight)
+            releases.add(number, allocation.end_s, weight)
             self.free -= weight
             if is_shared:
-                self.shared.add(holding.jobid)
+                self.shared.add(allocation.jobid)
 
     def _join(self, jobid: int) -> None:
         """Remove the separate entry of the targets that a job was to release."""
@@ -281,17 +283,17 @@ class RunningJobs:
         return constraint.match(ranks, source.properties, source.ranks_of) == ranks
 
 
-def part_of(holding: Holding, *, is_leaving: bool) -> Holding:
+def part_of(allocation: JobAllocation, *, is_leaving: bool) -> JobAllocation:
     """Return a copy of the part of a job that it is to release while it goes on, or of all else of it.
 
     The part to release ends by the time at which it is to be released.
     """
-    blocks = holding.on_ranks(holding.leaving) if is_leaving else holding.staying
-    account, after_s = holding.account, holding.preemptible_after_s
-    found = Holding(holding.jobid, blocks, holding.expiration_s, holding.started_s, account, after_s)
-    found.gone_by_s = holding.gone_by_s
-    if is_leaving and holding.elastic is not None:
-        found.gone_by_s = min(found.gone_by_s, holding.elastic.leave_by_s)
+    blocks = allocation.on_ranks(allocation.leaving) if is_leaving else allocation.staying
+    account, after_s = allocation.account, allocation.preemptible_after_s
+    found = JobAllocation(allocation.jobid, blocks, allocation.expiration_s, allocation.started_s, account, after_s)
+    found.gone_by_s = allocation.gone_by_s
+    if is_leaving and allocation.elastic is not None:
+        found.gone_by_s = min(found.gone_by_s, allocation.elastic.leave_by_s)
     return found
 
 
@@ -403,7 +405,7 @@ class ReleaseIndex:
         return True
 
     def when(self, weight: int) -> tuple[float, int]:
-        """The earliest end by which jobs free `weight` in all, and how much they do by then; `inf` if never.
+        """Return the earliest end by which jobs free `weight` in all, and how much they do by then; `inf` if never.
 
         Those that end together are all included. 0 or less is freed already: `-inf`, and 0.
         """

@@ -11,12 +11,12 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.topology import Topology
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.plan.placed import PoolPlan
-from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.pool.place import find_fit
+from fluxsched.sched.plan.pool_plan import PoolPlan
+from fluxsched.sched.plan.running_jobs import RunningJobs
+from fluxsched.sched.pool.find_fit import find_fit
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.sorted_jobs import Waiting
+from fluxsched.sched.sorted_jobs import PendingJob
 from tests.generated.share import examples
 from tests.sched.site import make_r, request_of
 
@@ -54,7 +54,7 @@ class Running:
         fit = find_fit(self.pool, Shape(request), placement, None, among)
         if fit is not None:
             self.ledger.adopt(jobid, fit.blocks, end_s)
-            self.index.began(self.ledger.holdings[jobid])
+            self.index.began(self.ledger.allocations[jobid])
 
     def start_all(self, wanted):
         for jobid, (wish, end_s, placement) in enumerate(wanted):
@@ -65,7 +65,7 @@ class Running:
 
 
 def waiting_job(jobid, request, limit_s):
-    return Waiting(jobid, 16, 1, 0.0, Shape(request), limit_s)
+    return PendingJob(jobid, 16, 1, 0.0, Shape(request), limit_s)
 
 
 def largest_hops(fit):

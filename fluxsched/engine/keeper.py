@@ -1,0 +1,313 @@
+"""Keeper of a host that an engine holds: reports the host, is introduced to the instance, and connects to it.
+
+Law: a secret is read from standard input, and is in no argument, environment or file. Once it is read the keeper needs
+none of its standard streams: their ends are no reason to end. A connection that is lost is made again, for as long as
+the keeper has its lease (`executor.keeper.Lease`). The keeper never waits for the network in a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import socket
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fluxsched.config.inventory import discover
+from fluxsched.engine.guard import AWAITED, SPOOL_NAME, TEMPORARY_NAME, KeeperGuard
+from fluxsched.engine.report import INTRODUCTION_BYTES_MAX, HostReport, Introduction, read_introduction, report_lines
+from fluxsched.errors import Disconnected, FluxschedError, LimitExceeded, RemoteProtocolError
+from fluxsched.executor.base import Reports
+from fluxsched.executor.cleanup import clear_in_turns
+from fluxsched.executor.keeper import CLEAR_S, KeeperOutside, KeeperService, LeaseTerms
+from fluxsched.executor.local import LocalExecutor
+from fluxsched.executor.pieces import PieceInbox, pieces
+from fluxsched.executor.wire import UNSENT_BYTES_MAX, VERSION
+from fluxsched.protocol import framing
+from fluxsched.protocol.framing import NORESPONSE, STREAMING, decode, encode, make_request
+from fluxsched.protocol.messages.keeper import KeeperConnectRequest, KeeperMessages
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.log import logger, set_up_logging
+from fluxsched.system.loop import Faults, Turns
+from fluxsched.system.processes import boot_id, settle
+from fluxsched.transport.base import Client
+from fluxsched.transport.endpoints import tcp_address
+from fluxsched.transport.zeromq import ZmqClient
+
+log = logger("keeper")
+
+RECEIVE_MAX: Final = 64
+"""Transport messages taken at a time."""
+END_MARGIN_S: Final = 2.0
+"""Time after the kill timeout in which tasks are gone that were to end (seconds)."""
+LOOK_S: Final = 0.01
+"""Interval of checking whether they are (seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectLimits:
+    """Limits of connecting to an instance."""
+
+    again_s: float = 1.0
+    """Time before the next attempt to connect (seconds)."""
+    connect_s: float = 3.0
+    """Maximum time until the instance's host accepts a connection (seconds)."""
+    hello_s: float = 10.0
+    """Maximum time until the instance says something on a connection (seconds)."""
+    lost_after_ms: int = 11_000
+    """Time without a sign of life after which a connection counts as lost."""
+
+
+class InstanceClient:
+    """A keeper's connection to its instance: a `Client` whose messages are those of `executor.wire`."""
+
+    def __init__(self, client: Client, request: KeeperConnectRequest) -> None:
+        """Connect by a client of the instance's port, which has not been used."""
+        self.lost: str | None = None
+        self.has_heard = asyncio.Event()
+        """Set when the instance has said something, or the connection has ended."""
+        self.has_ended = asyncio.Event()
+        self.reason = ""
+        """Why the connection has ended."""
+        self._client = client
+        self._inbox = PieceInbox()
+        self._wake: Callable[[], None] | None = None
+        client.send(encode(make_request("keeper.connect", framing.pack(request), matchtag=1, flags=STREAMING)))
+
+    def start(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+        """See `Client.start`."""
+        self._wake = wake
+        self._client.start(loop, self._take)
+
+    def receive(self, limit: int) -> list[list[bytes]]:
+        """See `Client.receive`."""
+        received = self._inbox.receive(limit)
+        self.lost = self._inbox.lost
+        if self._inbox.has_more and self._wake is not None:
+            self._wake()
+        return received
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """See `Client.send`."""
+        if not self.has_ended.is_set():
+            for one in pieces(frames):
+                self._client.send(encode(make_request("keeper.report", framing.pack(one), flags=NORESPONSE)))
+
+    def close(self) -> None:
+        """See `Client.close`."""
+        self.end("the connection was closed by the keeper")
+
+    def _take(self) -> None:
+        try:
+            for frames in self._client.receive(RECEIVE_MAX):
+                self._read(frames)
+        except RemoteProtocolError as fault:
+            self.end(str(fault))
+        if self._client.lost is not None:
+            self.end(self._client.lost)
+        if self._wake is not None:
+            self._wake()
+
+    def _read(self, frames: list[bytes]) -> None:
+        answer = decode(frames)
+        if answer.errnum:
+            text = (answer.payload or b"").decode(errors="replace")
+            self.end(text or f"the instance has ended the connection ({os.strerror(answer.errnum)})")
+        else:
+            self._inbox.add(framing.unpack(answer.payload, KeeperMessages))
+            self.has_heard.set()
+
+    def end(self, reason: str) -> None:
+        """End the connection. Idempotent."""
+        if not self.has_ended.is_set():
+            self._inbox.end(reason)
+            self.lost, self.reason = self._inbox.lost, reason
+            self._client.close()
+            self.has_heard.set()
+            self.has_ended.set()
+
+
+class EngineKeeper:
+    """The parts of a keeper that connects to its instance."""
+
+    def __init__(
+        self, introduction: Introduction, host: HostReport, scratch: Path, limits: ConnectLimits | None = None
+    ) -> None:
+        """Create a keeper, within its loop. `scratch` has the directories that the guard makes."""
+        address = tcp_address(f"tcp://{introduction.server_key}@{introduction.endpoint.removeprefix('tcp://')}")
+        self._address = address.host, int(address.port)
+        self._endpoint = address.with_key(bytes.fromhex(introduction.server_key))
+        self._keys = introduction.own_keys()
+        self._terms = LeaseTerms(introduction.ping_s, introduction.orphan_timeout_s)
+        self._host = host
+        self._scratch = scratch
+        self._turns = Turns(SystemClock(), self._failed, Faults().note)
+        self._limits = ConnectLimits() if limits is None else limits
+        self._executor: LocalExecutor | None = None
+        self._done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """The result is True if tasks are to be asked to end."""
+        self._told: str | None = None
+        """Text in the log about the connection that is not there."""
+
+    async def run(self) -> None:
+        """Serve the instance until it ends the keeper, the lease is over, or `end` is called."""
+        loop = asyncio.get_running_loop()
+        outside = KeeperOutside(
+            executor=self._make_executor,
+            clear=lambda records, cleared: clear_in_turns(self._turns, records, CLEAR_S, cleared),
+            scratch=lambda: self._scratch / TEMPORARY_NAME,
+            ended=self.end,
+            pid=os.getpid(),
+            cores=self._host.topology().cores,
+            lease=self._terms,
+            spool=self._scratch / SPOOL_NAME,
+            sockets=self._scratch,
+        )
+        service = KeeperService(self._turns, outside)
+        self._turns.start(loop)
+        connecting = loop.create_task(self._connect_again(service))
+        try:
+            if await self._done:
+                await self._end_tasks(service)
+        finally:
+            connecting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await connecting
+            service.close()
+            self._turns.stop()
+
+    def _make_executor(self, reports: Reports) -> LocalExecutor:
+        self._executor = LocalExecutor(self._turns, reports, 0.0, alone=True)
+        return self._executor
+
+    def _failed(self, exc: BaseException) -> None:
+        if not self._done.done():
+            self._done.set_exception(exc)
+
+    def end(self, asks: bool) -> None:
+        """End the keeper; with `asks`, ask its tasks to end first, else kill them."""
+        if not self._done.done():
+            self._done.set_result(asks)
+
+    async def _end_tasks(self, service: KeeperService) -> None:
+        """Ask all tasks to end, and wait until no process of them is left, or they have been killed."""
+        assert self._executor is not None
+        clock = self._turns.clock
+        ends_s = clock.monotonic_s() + self._executor.kill_timeout_s + END_MARGIN_S
+        service.end_jobs()
+        with contextlib.suppress(ChildProcessError):
+            while clock.monotonic_s() < ends_s:
+                os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                await asyncio.sleep(LOOK_S)
+
+    # -- the connection -----------------------------------------------------------------------------------------
+
+    async def _connect_again(self, service: KeeperService) -> None:
+        """Connect, and again whenever a connection has ended."""
+        while True:
+            try:
+                client = await self._connect()
+            except (OSError, FluxschedError) as fault:
+                self._tell(str(fault) or os.strerror(errno.ETIMEDOUT))
+            else:
+                self._turns.attach(client.start)
+                service.attend(client)
+                try:
+                    async with asyncio.timeout(self._limits.hello_s):
+                        await client.has_heard.wait()
+                    self._told = None
+                    await client.has_ended.wait()
+                except TimeoutError:
+                    client.end(f"nothing was heard within {self._limits.hello_s:g} s")
+                self._tell(client.reason)
+            await asyncio.sleep(self._limits.again_s)
+
+    async def _connect(self) -> InstanceClient:
+        """Return a connection on which nothing was said. Raises OSError or FluxschedError.
+
+        ZeroMQ's client waits for the instance's host, so it is asked for beforehand in a way that stops nothing.
+        """
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)
+            async with asyncio.timeout(self._limits.connect_s):
+                await asyncio.get_running_loop().sock_connect(probe, self._address)
+        client = ZmqClient(
+            self._endpoint,
+            unsent_limit_bytes=UNSENT_BYTES_MAX,
+            keys=self._keys,
+            lost_after_ms=self._limits.lost_after_ms,
+        )
+        host = self._host
+        return InstanceClient(client, KeeperConnectRequest(host.host, host.boot_id, VERSION, os.getpid()))
+
+    def _tell(self, reason: str) -> None:
+        """Log why there is no connection, once."""
+        if self._told != reason:
+            self._told = reason
+            log.warning("host %s has no connection to its instance: %s", self._host.host, reason)
+
+
+# ---- the process
+
+def run_keeper(host: str | None) -> int:
+    """Report this host (under another name if one is given), read the introduction and serve; return the exit status.
+    """
+    report = HostReport.of(discover(), boot_id(), host)
+    sys.stdout.flush()
+    _write(1, report_lines(report))
+    introduction = read_introduction(_read_line(0, INTRODUCTION_BYTES_MAX))
+    _leave_streams()
+    set_up_logging(None, 0)
+
+    def serve(scratch: Path) -> int:
+        asyncio.run(_serve(introduction, report, scratch))
+        shutil.rmtree(scratch, ignore_errors=True)
+        return 0
+
+    return KeeperGuard(serve, report.host).run()
+
+
+async def _serve(introduction: Introduction, host: HostReport, scratch: Path) -> None:
+    keeper = EngineKeeper(introduction, host, scratch)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeper.end, True)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, AWAITED)
+    settle()
+    await keeper.run()
+
+
+def _write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _read_line(fd: int, bytes_max: int) -> bytes:
+    """Return the first line that can be read. Raises Disconnected if there is none, LimitExceeded if it is too long."""
+    data = b""
+    while b"\n" not in data:
+        if len(data) > bytes_max:
+            raise LimitExceeded(f"the instance's introduction is longer than the limit of {bytes_max} bytes")
+        more = os.read(fd, bytes_max)
+        if not more:
+            raise Disconnected("standard input has ended without the introduction of an instance")
+        data += more
+    return data[: data.index(b"\n") + 1]
+
+
+def _leave_streams() -> None:
+    """Give up standard input and output; of standard error, a pipe that nobody reads stops nothing."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1):
+        os.dup2(null, fd)
+    os.close(null)
+    with contextlib.suppress(OSError):
+        kind = os.fstat(2).st_mode
+        if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind):
+            os.set_blocking(2, False)

@@ -1,0 +1,573 @@
+"""Jobs over several hosts, each of which has a keeper of its own.
+
+Law: a job of one host is that host's executor's affair. A job of several has a part on each host that runs tasks of it;
+no task runs before the processes of all parts are on record, since a part that cannot be started is to find that no
+other has done anything. It is started when all parts are, has finished when all have, with the largest status, and what
+it used is the sum. A part that fails ends the others, but an elastic job that runs goes on without it. A part's end
+stays on record until the whole job has ended: else the next instance would start it again. An elastic job is of several
+hosts even while it is on one.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from signal import SIGKILL, SIGTERM
+from typing import Any, Protocol
+
+from msgspec import structs
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import FluxschedError, Refused
+from fluxsched.executor.base import (
+    Executor,
+    InputAnswer,
+    InputPlace,
+    JobLaunch,
+    Reports,
+    ResumedJob,
+    StoreOutput,
+    Window,
+)
+from fluxsched.executor.cleanup import HOSTS
+from fluxsched.executor.commands import HostCommand, HostCommands, command_launch
+from fluxsched.executor.forward import OutputReceiver
+from fluxsched.executor.keeper import TIMEOUT
+from fluxsched.executor.layout import JobTasks, is_instance, more_blocks, program_of
+from fluxsched.executor.pmi import PmiFences
+from fluxsched.executor.usage import merged
+from fluxsched.executor.wire import PmiFence, PmiFenceDone
+from fluxsched.system.log import logger, of_job
+from fluxsched.system.loop import Turns
+
+log = logger("exec")
+
+NEXT, RANKS = "next", "ranks"
+"""Keys beside the records of a job's parts (`HOSTS`): the number of its next task, and the targets of each part."""
+NEVER_RAN = "it was ended before its tasks ran"
+ENDED = "ended"
+"""Key of the record of a part that has ended: its wait status, what it used, and why it failed."""
+
+
+class HostExecutor(Executor, Protocol):
+    """Executor of one host."""
+
+    def open(self, jobid: int) -> None:
+        """Open the gate of a shared job, since the processes of all its parts are on record. Idempotent."""
+        ...
+
+    def fence_done(self, one: PmiFenceDone) -> None:
+        """Let the tasks of a job here out of a barrier that all its hosts have reached."""
+        ...
+
+    def grow_from(self, jobid: int, r: Mapping[str, Any], first: int) -> None:
+        """Give a running job the targets of `r`, too; its new tasks are numbered from `first` on."""
+        ...
+
+
+MakeHost = Callable[[str, Reports, StoreOutput], HostExecutor]
+
+
+@dataclass(slots=True)
+class HostPart:
+    """Tasks of a job on one host."""
+
+    ranks: Idset
+    """The targets where it runs tasks."""
+    tasks: Idset
+    """The numbers of all tasks that it has had."""
+    record: Any = None
+    """Identification of its processes, once that is known; its end if it has ended."""
+    has_started: bool = False
+    takes_input: bool = False
+    going: Idset = EMPTY
+    """Targets that are to be given back."""
+
+    @property
+    def is_recorded(self) -> bool:
+        """Return whether its processes are on record, or it has ended."""
+        return self.record is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether no process of it is left."""
+        return self.record is not None and ENDED in self.record
+
+
+@dataclass(slots=True)
+class HostsJob:
+    """Job of several hosts."""
+
+    launch: JobLaunch
+    tasks: JobTasks
+    """All tasks, of all hosts."""
+    parts: dict[str, HostPart] = field(default_factory=dict)
+    next: int = 0
+    """The number of its next task."""
+    is_open: bool = False
+    is_started: bool = False
+    note: str | None = None
+    """Why a part of it has failed."""
+
+    def record(self) -> dict[str, Any]:
+        """Return what is to be on record of the job."""
+        recorded = {host: part.record for host, part in self.parts.items() if part.is_recorded}
+        ranks = {host: str(part.ranks) for host, part in self.parts.items()}
+        return {HOSTS: recorded, NEXT: self.next, RANKS: ranks}
+
+    @property
+    def goes_on_without_part(self) -> bool:
+        """Return whether the other parts run on if one fails: those of an elastic job that has started do."""
+        return self.is_started and self.launch.jobspec.request.elastic
+
+    def running(self) -> list[str]:
+        """Return the hosts whose parts have not ended."""
+        return [host for host, part in self.parts.items() if not part.has_ended]
+
+
+class HostsExecutor:
+    """Executor of the jobs of an instance whose targets are on many hosts."""
+
+    def __init__(
+        self, turns: Turns, reports: Reports, hosts: Iterable[str], make: MakeHost,
+    ) -> None:  # fmt: skip
+        """`make` makes the executor of a host, given the receivers of its reports and of its tasks' output."""
+        self._turns = turns
+        self._reports = reports
+        self._host_of: dict[int, str] = {}
+        """The hosts of jobs that are on one only."""
+        self._jobs: dict[int, HostsJob] = {}
+        self._unsettled = 0
+        self._fences = PmiFences()
+        self._commands = HostCommands(lambda number: self.kill(number, SIGTERM))
+        self._output = OutputReceiver()
+        self._hosts = {host: make(host, self._reports_of(host), self._output.received) for host in hosts}
+
+    def _reports_of(self, host: str) -> Reports:
+        return Reports(
+            partial(self._started, host), partial(self._finished, host), partial(self._failed, host),
+            partial(self._record, host), partial(self._raised, host), partial(self._opened, host), self._reports.stored,
+            partial(self._released, host), partial(self._fence, host),
+        )  # fmt: skip
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def resume(self, jobs: Sequence[ResumedJob], records: Mapping[int, object], settled: Callable[[], None]) -> None:
+        """See `Executor.resume`."""
+        resumed: dict[str, list[ResumedJob]] = {host: [] for host in self._hosts}
+        left = _by_host(records)
+        for job in jobs:
+            try:
+                self._resume_job(job, records.get(job.launch.jobid), resumed)
+            except FluxschedError as fault:
+                self._forget(job.launch.jobid)
+                self._turns.post(partial(self._reports.failed, job.launch.jobid, str(fault)))
+        self._unsettled = len(self._hosts)
+
+        def one_settled() -> None:
+            self._unsettled -= 1
+            if not self._unsettled:
+                settled()
+
+        for host, executor in self._hosts.items():
+            of_jobs = {job.launch.jobid: job.record for job in resumed[host] if job.record is not None}
+            executor.resume(resumed[host], left.get(host, {}) | of_jobs, one_settled)
+        for job in jobs:
+            found = self._jobs.get(job.launch.jobid)
+            if found is not None:
+                self._check_open(found)
+
+    def _resume_job(self, job: ResumedJob, stored: Any, resumed: Mapping[str, list[ResumedJob]]) -> None:
+        launch, stored = job.launch, stored if isinstance(stored, dict) else {}
+        found = self._placed(launch)
+        recorded = stored.get(HOSTS, {})
+        if stored and HOSTS not in stored:  # that of a backup, or of an instance without other hosts
+            recorded = dict.fromkeys(self._hosts, stored)
+        if found is None:
+            host = self._host_of[launch.jobid]
+            resumed[host].append(job._replace(record=recorded.get(host)))
+            return
+        found.next = max(found.next, int(stored.get(NEXT, 0)))
+        found.is_started = job.begun_s is not None
+        for host, ranks in stored.get(RANKS, {}).items():  # also where all targets are to be given back
+            if host in self._hosts:
+                found.parts.setdefault(host, HostPart(Idset.parse(ranks), EMPTY))
+        for host, part in found.parts.items():
+            part.record = recorded.get(host)
+            part.has_started = found.is_started
+            part.going = job.going & part.ranks
+            if part.has_ended:
+                self._fences.gone(launch.jobid, host)
+                found.note = found.note or (None if found.goes_on_without_part else part.record[ENDED][2])
+            else:
+                own = structs.replace(launch, ranks=part.ranks, is_shared=True)
+                resumed[host].append(job._replace(launch=own, record=part.record, going=part.going))
+        if not found.running():
+            self._turns.post(partial(self._complete, found))
+
+    def start(self, job: JobLaunch) -> None:
+        """See `Executor.start`. Raises FluxschedError if it has no tasks, or a host has no keeper."""
+        found = self._placed(job)
+        try:
+            if found is None:
+                self._hosts[self._host_of[job.jobid]].start(job)
+                return
+            self._output.begin(job)
+        except FluxschedError:
+            self._forget(job.jobid)
+            raise
+        for host, part in found.parts.items():
+            try:
+                self._hosts[host].start(structs.replace(job, ranks=part.ranks, is_shared=True))
+            except FluxschedError as fault:
+                self._turns.post(partial(self._failed, host, job.jobid, str(fault)))
+
+    def _placed(self, job: JobLaunch) -> HostsJob | None:
+        """Return a job of several hosts, with its parts; of one that is on one host, that is noted instead.
+
+        Raises FluxschedError.
+        """
+        resources = ResourceSet.parse(job.R)
+        hosts = resources.nodelist.unique()
+        if unknown := [host for host in hosts if host not in self._hosts]:
+            raise Refused(f"host {unknown[0]} of the job has no keeper in this instance", errno.EHOSTUNREACH)
+        if is_instance(job.jobspec) or (len(hosts) == 1 and not job.jobspec.request.elastic):
+            self._host_of[job.jobid] = hosts[0]
+            return None
+        tasks = program_of(structs.replace(job, ranks=EMPTY), resources)
+        parts: dict[str, HostPart] = {}
+        for block in tasks.blocks:
+            if block.ntasks:
+                numbers = Idset.span(block.first, block.first + block.ntasks - 1)
+                _add(parts, resources.host(block.rank), block.rank, numbers)
+        if len(parts) == 1 and not job.jobspec.request.elastic:
+            self._host_of[job.jobid] = next(iter(parts))
+            return None
+        found = self._jobs[job.jobid] = HostsJob(job, tasks, parts, tasks.next)
+        self._fences.add_job(job.jobid, parts)
+        return found
+
+    def run_command(self, number: int, job: JobLaunch, host: str, text: str, command: HostCommand) -> None:
+        """See `CommandExecutor.run_command`."""
+        launch = command_launch(job, number, host, text)
+        if host not in self._hosts or not self._running(job.jobid):
+            raise Refused(f"job {format_f58(job.jobid)} does not run on {host}", errno.ESRCH)
+        self._commands.add(number, command)
+        self._host_of[number] = host
+        try:
+            self._hosts[host].start(launch)
+        except FluxschedError as fault:
+            self._turns.post(partial(self._failed, host, number, str(fault)))
+
+    def limit(self, jobid: int, expiration_s: float) -> None:
+        """See `Executor.limit`."""
+        for host in self._running(jobid):
+            self._hosts[host].limit(jobid, expiration_s)
+
+    def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
+        """See `Executor.kill`."""
+        for host in self._running(jobid):
+            self._hosts[host].kill(jobid, signum, grace_s)
+
+    def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
+        """See `Executor.grow`; a job that is an instance takes further targets by itself."""
+        job = self._jobs.get(jobid)
+        if job is None:
+            return
+        more = replace(ResourceSet.parse(r), nslots=None)  # they are those of all of it, and each host gets its own
+        new = more_blocks(job.launch.jobspec, more, job.tasks)
+        job.tasks.blocks.extend(new)
+        parts: dict[str, HostPart] = {}
+        for block in new:
+            first, job.next = job.next, job.next + block.ntasks
+            _add(parts, more.host(block.rank), block.rank, Idset.span(first, first + block.ntasks - 1))
+        for host, part in parts.items():
+            self._grow_part(job, host, part, more.restrict(part.ranks).to_json())
+        self._keep(job)
+
+    def _grow_part(self, job: HostsJob, host: str, new: HostPart, r: dict[str, Any]) -> None:
+        jobid, old, first = job.launch.jobid, job.parts.get(host), new.tasks.min()
+        if old is not None and not old.has_ended:
+            old.ranks |= new.ranks
+            old.tasks |= new.tasks
+            self._hosts[host].grow_from(jobid, r, first)
+            return
+        job.parts[host] = new
+        try:
+            self._hosts[host].start(structs.replace(job.launch, R=r, ranks=new.ranks, is_shared=True, first=first))
+        except (FluxschedError, KeyError) as fault:
+            note = str(fault) if isinstance(fault, FluxschedError) else f"host {host} has no keeper in this instance"
+            self._turns.post(partial(self._failed, host, jobid, note))
+
+    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
+        """See `Executor.shrink`; targets without tasks are released at once."""
+        job = self._jobs.get(jobid)
+        if job is None:
+            for host in self._running(jobid):
+                self._hosts[host].shrink(jobid, ranks, grace_s)
+            return
+        idle = ranks
+        for host in job.running():
+            part = job.parts[host]
+            if some := ranks & part.ranks:
+                idle -= some
+                part.going |= some
+                self._hosts[host].shrink(jobid, some, grace_s)
+        if idle:
+            self._turns.post(partial(self._reports.released, jobid, idle))
+
+    def give_back(self, jobid: int, ranks: Idset) -> None:
+        """See `Executor.give_back`."""
+        hosts = self._running(jobid)
+        if not hosts:
+            raise Refused("the job does not run")
+        self._hosts[hosts[0]].give_back(jobid, ranks)
+
+    def input_of(self, jobid: int) -> InputPlace | None:
+        """See `Executor.input_of`."""
+        job = self._jobs.get(jobid)
+        if job is None:
+            host = self._host_of.get(jobid)
+            return None if host is None else self._hosts[host].input_of(jobid)
+        places = [(job.parts[host].tasks, self._hosts[host].input_of(jobid)) for host in job.running()]
+        found = [(tasks, place) for tasks, place in places if place is not None]
+        return HostsInput(found) if found else None
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        for executor in self._hosts.values():
+            executor.close()
+        self._output.close()
+
+    def detach(self, within_s: float) -> None:
+        """See `Executor.detach`."""
+        for executor in self._hosts.values():
+            executor.detach(within_s)
+        self._output.close()
+
+    def _running(self, jobid: int) -> list[str]:
+        job = self._jobs.get(jobid)
+        if job is not None:
+            return job.running()
+        host = self._host_of.get(jobid)
+        return [] if host is None else [host]
+
+    def _forget(self, jobid: int) -> None:
+        self._host_of.pop(jobid, None)
+        self._jobs.pop(jobid, None)
+        self._fences.remove_job(jobid)
+        self._output.end(jobid)
+
+    # -- reports of a host --------------------------------------------------------------------------------------
+
+    def _record(self, host: str, jobid: int, record: object | None, then: Callable[[], None]) -> None:
+        job = self._jobs.get(jobid)
+        if job is None and record is None and self._commands.has_any(jobid):
+            return  # the end of the job waits for its commands, and this with it
+        if job is None:
+            self._reports.record(jobid, None if record is None else {HOSTS: {host: record}}, then)
+        elif record is not None:  # that of an end comes with the end
+            job.parts[host].record = record
+            self._keep(job, then)
+        else:
+            then()
+
+    def _keep(self, job: HostsJob, then: Callable[[], None] = lambda: None) -> None:
+        """Store what is to be on record of the job; open it once the processes of all parts are."""
+        record = job.record()
+
+        def stored() -> None:
+            then()
+            if len(record[HOSTS]) == len(job.parts):
+                self._check_open(job)
+
+        self._reports.record(job.launch.jobid, record, stored)
+
+    def _check_open(self, job: HostsJob) -> None:
+        """Open the gates once all parts are on record and none has failed."""
+        jobid = job.launch.jobid
+        if job.note is None and self._jobs.get(jobid) is job and all(part.is_recorded for part in job.parts.values()):
+            job.is_open = True
+            for host in job.running():
+                self._hosts[host].open(jobid)
+
+    def _started(self, host: str, jobid: int) -> None:
+        job = self._jobs.get(jobid)
+        if job is None and self._commands.get(jobid) is None:
+            self._reports.started(jobid)
+        elif job is not None:
+            job.parts[host].has_started = True
+            self._check_started(job)
+
+    def _check_started(self, job: HostsJob) -> None:
+        if not job.is_started and all(part.has_started for part in job.parts.values()):
+            job.is_started = True
+            self._reports.started(job.launch.jobid)
+
+    def _opened(self, host: str, jobid: int) -> None:
+        """Record that a part takes input; so it has started, which may have been reported to the instance before."""
+        job, command = self._jobs.get(jobid), self._commands.get(jobid)
+        if job is None:
+            self._reports.opened(jobid) if command is None else command.opened()
+            return
+        part = job.parts[host]
+        part.has_started = part.takes_input = True
+        self._check_started(job)
+        if all(other.takes_input or other.has_ended for other in job.parts.values()):
+            self._reports.opened(jobid)
+
+    def _raised(self, host: str, jobid: int, kind: str, note: str) -> None:
+        self._reports.raised(jobid, kind, note if kind == TIMEOUT else _named(host, note))
+
+    def _finished(self, host: str, jobid: int, status: int, usage: dict[str, Any] | None) -> None:
+        if jobid in self._jobs:
+            self._part_ended(host, jobid, status, usage, None)
+        elif self._commands.get(jobid) is not None:
+            self._command_ended(jobid, status, "")
+        else:
+            self._end_of_one_host(jobid, partial(self._reports.finished, jobid, status, usage))
+
+    def _failed(self, host: str, jobid: int, note: str) -> None:
+        if jobid not in self._jobs:
+            if self._commands.get(jobid) is not None:
+                self._command_ended(jobid, 0, _named(host, note))
+            else:
+                self._end_of_one_host(jobid, partial(self._reports.failed, jobid, _named(host, note)))
+            return
+        self._part_ended(host, jobid, 0, None, _named(host, note))
+
+    def _end_of_one_host(self, jobid: int, report: Callable[[], None]) -> None:
+        """Report the end of a job of one host once its commands have ended."""
+        is_recorded = self._commands.has_any(jobid)
+
+        def none_left() -> None:
+            self._host_of.pop(jobid, None)
+            if is_recorded:
+                self._reports.record(jobid, None, lambda: None)
+            report()
+
+        self._commands.after(jobid, none_left)
+
+    def _command_ended(self, number: int, status: int, note: str) -> None:
+        self._forget(number)
+        self._commands.ended(number, status, note)
+
+    def _part_ended(
+        self, host: str, jobid: int, status: int, usage: dict[str, Any] | None, note: str | None
+    ) -> None:
+        job = self._jobs[jobid]
+        part = job.parts[host]
+        if not job.is_open:
+            note = note or NEVER_RAN
+        part.record = {ENDED: [status, usage, note]}
+        if note is not None and job.goes_on_without_part and job.running():
+            log.warning("job %s goes on without a part: %s", format_f58(jobid), note, extra=of_job(jobid))
+            note = None
+        is_news = note is not None and job.note is None
+        job.note = job.note or note
+        if not job.running():
+            if self._commands.has_any(jobid):
+                self._keep(job)
+            self._commands.after(jobid, partial(self._complete, job))
+            return
+        self._keep(job)
+        self._answer(self._fences.gone(jobid, host))
+        if part.going:
+            self._reports.released(jobid, part.going)
+        if is_news and job.is_started:
+            self._reports.raised(jobid, "exec", str(note))
+        elif is_news:
+            self.kill(jobid, SIGKILL)
+
+    def _complete(self, job: HostsJob) -> None:
+        """Report the end of a job whose parts have all ended."""
+        jobid = job.launch.jobid
+        self._forget(jobid)
+        self._reports.record(jobid, None, lambda: None)
+        status = max(part.record[ENDED][0] for part in job.parts.values())
+        if not job.is_started:
+            self._reports.failed(jobid, job.note or NEVER_RAN)
+            return
+        if job.note is not None:
+            self._reports.raised(jobid, "exec", job.note)
+        used = merged([(part.tasks, part.record[ENDED][1]) for part in job.parts.values()])
+        self._reports.finished(jobid, status, used)
+
+    def _fence(self, host: str, one: PmiFence) -> None:
+        self._answer(self._fences.arrived(host, one))
+
+    def _answer(self, answers: Iterable[tuple[str, PmiFenceDone]]) -> None:
+        for host, done in answers:
+            self._hosts[host].fence_done(done)
+
+    def _released(self, host: str, jobid: int, ranks: Idset) -> None:
+        job = self._jobs.get(jobid)
+        if job is not None:
+            part = job.parts[host]
+            part.ranks -= ranks
+            part.going -= ranks
+            job.tasks.remove(ranks)
+        self._reports.released(jobid, ranks)
+
+
+class HostsInput:
+    """Destination of input for the tasks of a job on several hosts."""
+
+    def __init__(self, places: Sequence[tuple[Idset, InputPlace]]) -> None:
+        """`places` are the numbers of the tasks on each host, and their destination."""
+        self._places = places
+
+    def send(
+        self, data: bytes, tasks: Idset | None, *, eof: bool, answered: InputAnswer, window: Window | None = None
+    ) -> None:
+        """See `InputPlace.send`; the sender is answered when all hosts have answered, with the first error if any. What
+        is for all tasks is for those whose input has not ended, so it is no error if that of a whole host has.
+        """
+        wanted = [(None if tasks is None else own & tasks, place) for own, place in self._places]
+        meant = [(own, place) for own, place in wanted if own is None or own]
+        if not meant:
+            raise Refused(f"tasks {tasks} of the job do not run", errno.ESRCH)
+        answers: list[FluxschedError | None] = []
+
+        def one_answered(error: FluxschedError | None) -> None:
+            answers.append(error)
+            if len(answers) < len(meant):
+                return
+            errors = [error for error in answers if error is not None]
+            if tasks is None and len(errors) < len(meant):
+                errors = [error for error in errors if error.errnum != errno.EPIPE]
+            answered(errors[0] if errors else None)
+
+        for own, place in meant:
+            try:
+                place.send(data, own, eof=eof, answered=one_answered, window=window)
+            except FluxschedError as error:
+                one_answered(error)
+
+
+def _named(host: str, note: str) -> str:
+    """Return a note that names its host, as a word and not only as a part of a path."""
+    is_named = re.search(rf"(?<![\w./-]){re.escape(host)}(?![\w./-])", note) is not None
+    return note if is_named else f"{host}: {note}"
+
+
+def _add(parts: dict[str, HostPart], host: str, rank: int, tasks: Idset) -> None:
+    """Add the tasks of a target to the part of its host."""
+    part = parts.setdefault(host, HostPart(EMPTY, EMPTY))
+    part.ranks |= Idset.one(rank)
+    part.tasks |= tasks
+
+
+def _by_host(records: Mapping[int, object]) -> dict[str, dict[int, object]]:
+    """Return the records of parts that have not ended, by host and job."""
+    found: dict[str, dict[int, object]] = {}
+    for jobid, record in records.items():
+        for host, one in record.get(HOSTS, {}).items() if isinstance(record, dict) else ():
+            if ENDED not in one:
+                found.setdefault(host, {})[jobid] = one
+    return found

@@ -1,0 +1,142 @@
+"""Jobs over several hosts: a task runs once, after the processes of all hosts are on record, and none once its job
+has ended or its target is free, whatever becomes of hosts and of what lies between them.
+
+A host that was stopped is spared for a while: what runs on it cannot know how late it is before it has looked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.chaos.checkers.base import Call, Checker, Site, Truth
+from tests.chaos.observations import Answered, HostStopped, ProcessEnded, Received, TasksBegan, TasksEnded, TasksWait
+from tests.chaos.wire import cores_of
+
+KEEPER = "keeper-"
+JUDGE = "judge"
+OVER = frozenset({"finish", "free", "clean"})
+"""Events of a job that has no tasks."""
+SPARED_S = 10.0
+"""Time for which a host may have tasks after it was stopped, besides the kill timeout (seconds)."""
+LATE_S = 120.0
+"""How long tasks may outlast the time limit (seconds): a host may be away, and an instance that is dead ends none."""
+
+
+class Hosts(Checker):
+    """Follows the tasks on each host."""
+
+    name = "hosts"
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self._placed: dict[int, frozenset[int]] = {}
+        self._ran: dict[int, set[int]] = {}
+        self._there: dict[tuple[int, int], TasksWait | TasksBegan] = {}
+        """What is on each target, by job and target: running, or behind a gate."""
+        self._spared_until_s: dict[str, float] = {}
+        self._stopped_s = 0.0
+        self._lasted: list[tuple[int, float]] = []
+        self._statuses: dict[int, list[int]] = {}
+        self._without_keeper: set[str] = set()
+        """Hosts whose keeper has ended at some time."""
+        self._tried: set[int] = set()
+
+    # ---- what happens
+
+    def replied(self, message: Answered) -> None:
+        """A scheduler places a job."""
+        if message.topic == "sched.alloc" and message.payload["type"] == 0:
+            self._placed[message.payload["id"]] = frozenset(cores_of(message.payload["R"]))
+
+    def tasks_wait(self, tasks: TasksWait) -> None:
+        """They are processes, which must not be left."""
+        self._there[tasks.jobid, tasks.rank] = tasks
+
+    def tasks_began(self, tasks: TasksBegan) -> None:
+        """For the first time, and all hosts of the job are on record if these are its first ones."""
+        again = self._ran.get(tasks.jobid, set()) & tasks.tasks
+        if again:
+            raise self.broken(f"tasks {sorted(again)} of job {tasks.jobid} run a second time, on {tasks.host}")
+        if tasks.jobid not in self._ran:
+            missing = {self.site.hosts[rank] for rank in self._placed.get(tasks.jobid, ())} - tasks.recorded
+            if missing:
+                raise self.broken(f"job {tasks.jobid} runs on {tasks.host}, and {missing} are not on record")
+        self._ran.setdefault(tasks.jobid, set()).update(tasks.tasks)
+        self._there[tasks.jobid, next(iter(tasks.cores))] = tasks
+
+    def tasks_ended(self, tasks: TasksEnded) -> None:
+        """Nothing is left there."""
+        began = self._there.pop((tasks.jobid, tasks.rank), None)
+        if isinstance(began, TasksBegan):
+            self._statuses.setdefault(tasks.jobid, []).append(tasks.status)
+            self._lasted.append((tasks.jobid, tasks.at_s - began.at_s))
+
+    def host_stopped(self, stopped: HostStopped) -> None:
+        """It is spared."""
+        until_s = stopped.until_s + self.site.kill_timeout_s + SPARED_S
+        self._spared_until_s[stopped.host] = max(until_s, self._spared_until_s.get(stopped.host, 0.0))
+        self._stopped_s += stopped.until_s - stopped.at_s
+
+    def process_ended(self, ended: ProcessEnded) -> None:
+        """A host may have lost what it ran."""
+        if ended.process.startswith(KEEPER):
+            self._without_keeper.add(ended.process.removeprefix(KEEPER))
+
+    # ---- fencing
+
+    def told(self, message: Received) -> None:
+        """A scheduler hears that targets are free."""
+        if message.topic == "sched.free":
+            jobid = message.payload["id"]
+            for rank in cores_of(message.payload["R"]):
+                self._is_gone(jobid, rank, f"{message.actor} was told that it is free")
+
+    def answered(self, call: Call, payload: Any, errnum: int) -> None:
+        """A job's end is announced; the judge's own jobs try each host in the end."""
+        if errnum:
+            return
+        if call.topic == "job-manager.watch":
+            for jobid, _, name, _ in payload["events"]:
+                if name in OVER:
+                    for rank in [rank for other, rank in self._there if other == jobid]:
+                        self._is_gone(jobid, rank, f"its {name} was announced")
+        elif call.topic == "job-manager.submit" and call.actor == JUDGE:
+            self._tried.add(payload["id"])
+
+    def _is_gone(self, jobid: int, rank: int, why: str) -> None:
+        found = self._there.get((jobid, rank))
+        if isinstance(found, TasksBegan) and self.now_s > self._spared_until_s.get(found.host, 0.0):
+            raise self.broken(f"tasks of job {jobid} run on {found.host}, target {rank}, though {why}")
+
+    # ---- in the end
+
+    def settled(self, truth: Truth) -> None:
+        """Nothing is left anywhere, what was said of the jobs is what happened, and all hosts are used again."""
+        if self._there:
+            raise self.broken(f"processes of jobs that have ended are left: {sorted(self._there)}")
+        for jobid, lasted_s in self._lasted:
+            duration_s = truth.specs[jobid]["attributes"]["system"]["duration"]
+            most_s = duration_s + LATE_S + self.site.kill_timeout_s + self._stopped_s + self.site.steps_s
+            if duration_s and lasted_s > most_s:
+                raise self.broken(f"tasks of job {jobid}, whose limit is {duration_s} s, ran for {lasted_s} s")
+        for jobid, events in truth.eventlogs.items():
+            is_elastic = "parts" in truth.specs[jobid]["attributes"]["user"]["chaos"]
+            self._story(jobid, events, is_elastic=is_elastic)
+        if len(self._tried) < len(self.site.hosts):
+            raise self.broken(f"{len(self._tried)} jobs tried {len(self.site.hosts)} hosts")
+        for jobid in self._tried:
+            if truth.jobs[jobid].get("result") != "COMPLETED":
+                raise self.broken(f"a host that is back does not run job {jobid}: {truth.eventlogs[jobid]}")
+
+    def _story(self, jobid: int, events: list[dict[str, Any]], *, is_elastic: bool) -> None:
+        exceptions = [event["context"] for event in events if event["name"] == "exception"]
+        for one in exceptions:
+            note = one.get("note", "")
+            for host in self.site.hosts:
+                if f"host {host} was lost" in note and host not in self._without_keeper:
+                    raise self.broken(f"job {jobid} was given up, and the keeper of {host} lives: {note}")
+        if exceptions or is_elastic or jobid not in self._ran:  # an elastic one goes on where a part has failed
+            return
+        statuses = self._statuses.get(jobid, [0])
+        if not any(event["name"] == "finish" and event["context"]["status"] == max(statuses) for event in events):
+            raise self.broken(f"tasks of job {jobid} ended with {statuses}; its log says {events}")

@@ -1,0 +1,116 @@
+"""Jobs over hosts that Slurm, Flux and ssh hold: placed, run, labelled, ended, and nothing of them is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engine.lab.hosts import ROOT, Lab, until
+from tests.engine.lab.site import Site
+from tests.system.test_mpi import compiled
+
+ENGINES = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("slurm", "flux", "ssh")]
+EXAMPLE = ROOT / "examples/slurm_batch.sh"
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def site(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Site]:
+    with Site(lab, request.param) as site:
+        yield site
+    assert site.everywhere("fluxsched") == {}
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 4])
+def test_a_job_runs_a_task_on_each_of_its_hosts(site: Site, hosts: int) -> None:
+    lines = site("run", "-l", f"-N{hosts}", f"-n{hosts}", "hostname").splitlines()
+    numbers, names = zip(*sorted(line.split(": ") for line in lines), strict=True)
+    assert numbers == tuple(map(str, range(hosts)))
+    assert len(set(names)) == hosts
+    assert set(names) <= set(site.lab.names)
+
+
+def test_tasks_are_numbered_over_all_hosts(site: Site) -> None:
+    shown = "echo $FLUX_TASK_RANK $FLUX_TASK_LOCAL_ID $FLUX_JOB_NNODES $FLUX_JOB_SIZE $(hostname)"
+    rows = sorted(line.split() for line in site("run", "-N4", "-n8", "sh", "-c", shown).splitlines())
+    assert [row[:4] for row in rows] == [[str(task), str(task % 2), "4", "8"] for task in range(8)]
+    assert [row[4] for row in rows] == [name for name in site.lab.names for _ in range(2)]
+
+
+def test_many_jobs_use_all_hosts(site: Site) -> None:
+    words = ("bulksubmit", "--wait", "--watch", "sh", "-c", "echo {} $(hostname)", ":::", *range(40))
+    rows = [line.split() for line in site(*words).splitlines()]
+    rows = [row for row in rows if len(row) == 2]
+    assert sorted(int(number) for number, _ in rows) == list(range(40))
+    assert {name for _, name in rows} == set(site.lab.names)
+
+
+def test_a_job_has_the_highest_status_of_its_tasks(site: Site) -> None:
+    assert "exit" in site("run", "-N4", "-n4", "sh", "-c", "exit $FLUX_TASK_RANK", status=3)
+
+
+def test_input_goes_to_all_hosts(site: Site) -> None:
+    text = site.lab.run("n1", "sh", "-c", "echo word | fluxsched run -l -N4 -n4 cat")
+    assert sorted(text.splitlines()) == [f"{task}: word" for task in range(4)]
+
+
+def test_output_of_all_hosts_is_complete(site: Site) -> None:
+    text = site("run", "-N4", "-n4", "sh", "-c", "seq 20000")
+    assert sorted(text.splitlines()) == sorted(str(number) for number in range(1, 20001) for _ in range(4))
+
+
+def test_a_cancelled_job_leaves_nothing_on_any_host(site: Site) -> None:
+    jobid = site.running("-N4", "-n4", "sleep", "4321")
+    until(lambda: len(site.everywhere("sleep 4321")) == 4, "all tasks run")
+    site("cancel", jobid)
+    site("wait", jobid, status=None)
+    until(lambda: not site.everywhere("sleep 4321"), "no task is left")
+
+
+def test_a_signal_reaches_the_tasks_on_all_hosts(site: Site) -> None:
+    script = "trap 'echo caught; exit 0' USR1; echo set; while :; do sleep 0.1; done"
+    jobid = site.running("-N4", "-n4", "sh", "-c", script)
+    until(lambda: output_of(site, jobid).count("set") == 4, "all have traps")
+    site("kill", "-s", "USR1", jobid)
+    site("wait", jobid)
+    assert output_of(site, jobid).count("caught") == 4
+
+
+def output_of(site: Site, jobid: str) -> str:
+    return site.lab.run("n1", "timeout", "0.5", "fluxsched", "job", "attach", jobid, status=None)
+
+
+def test_a_time_limit_ends_the_tasks_of_all_hosts(site: Site) -> None:
+    site("run", "-N4", "-n4", "-t", "1s", "sleep", "4322", status=143)
+    until(lambda: not site.everywhere("sleep 4322"), "no task is left")
+
+
+def test_a_directory_that_is_not_on_all_hosts_is_named(site: Site) -> None:
+    site.lab.run("n1", "mkdir", "-p", "/tmp/only-here")
+    text = site.lab.run("n1", "sh", "-c", "cd /tmp/only-here && timeout 20 fluxsched run -N4 -n4 pwd", status=None)
+    assert "/tmp/only-here" in text
+    assert any(name in text for name in ("n2", "n3", "n4"))
+
+
+@pytest.mark.slurm
+def test_the_example_for_slurm_runs(lab: Lab) -> None:
+    script = EXAMPLE.read_text().replace("${TASKS:-10000}", "100").replace("${PROGRAM:-hostname}", "hostname")
+    script = script.replace("${RANKS:-16}", "8")  # hosts of the lab have two cores
+    batch = lab.home / "batch.sh"
+    batch.write_text(script)
+    lab.run("n1", "sbatch", "-Q", "--wait", "-o", lab.home / "out", batch)
+    text = lab.home.joinpath("out").read_text()
+    assert sorted(line.partition(": ")[0] for line in text.splitlines()) == sorted(map(str, range(8)))
+
+
+SUMS = sorted(["pi is about 3.141593", *(f"rank {rank} of 16: sum 136" for rank in range(16))])
+
+
+def test_mpirun_of_open_mpi_starts_its_daemons_on_all_hosts(site: Site) -> None:
+    """MPICH is tested on the hosts of one machine: on a busy one it may hang in MPI_Finalize, under any PMI."""
+    openmpi = compiled("openmpi", site.lab.home, "openmpi")
+    hosts = ",".join(f"{name}:4" for name in site.lab.names)
+    root = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+    options = f"--oversubscribe --mca plm rsh --mca plm_rsh_agent 'fluxsched rsh' -H {hosts} -n 16"
+    script = f"[ $FLUX_TASK_RANK = 0 ] || exit 0; {root} mpirun.openmpi {options} {openmpi}"
+    assert sorted(site("run", "-N4", "-n4", "-o", "pmi=off", "sh", "-c", script).splitlines()) == SUMS
