@@ -24,7 +24,7 @@ import msgspec
 from fluxsched.core.role import Role
 from fluxsched.jobs.states import TRANSITIONS, State
 from fluxsched.leases.leases import STEPS, LeaseState, Wish
-from fluxsched.protocol.messages import common, flux, instance, jobs, keeper, resource, sched
+from fluxsched.protocol.messages import common, flux, instance, jobs, resource, sched
 from fluxsched.protocol.messages.common import Payload
 from fluxsched.protocol.sessions import PLAIN, TYPED, AcquireState, diagram
 from fluxsched.protocol.topics import COMMON, LOCAL_TOPICS, RIGHTS, TOPICS, Scope, Topic
@@ -35,7 +35,7 @@ from fluxsched.yunikorn.machine.effects import RM_TRANSITIONS, RMState
 HERE = Path(__file__).resolve().parent
 SI = HERE.parent / "fluxsched/yunikorn"
 DESCRIPTORS = SI / "si.desc"
-MODULES: tuple[ModuleType, ...] = (common, flux, instance, jobs, keeper, resource, sched)
+MODULES: tuple[ModuleType, ...] = (common, flux, instance, jobs, resource, sched)
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _GENERATED = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -33,7 +33,7 @@ from fluxsched.executor.pieces import PieceInbox, pieces
 from fluxsched.executor.wire import UNSENT_BYTES_MAX, VERSION
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import NORESPONSE, STREAMING, decode, encode, make_request
-from fluxsched.protocol.messages.keeper import KeeperConnectRequest, KeeperMessages
+from fluxsched.protocol.messages.instance import KeeperConnectRequest, KeeperMessages
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.log import logger, set_up_logging
 from fluxsched.system.loop import Faults, Turns
@@ -66,34 +66,24 @@ class ConnectLimits:
     """Time without a sign of life after which a connection counts as lost."""
 
 
-class InstanceClient:
+class InstanceClient(PieceInbox):
     """A keeper's connection to its instance: a `Client` whose messages are those of `executor.wire`."""
 
     def __init__(self, client: Client, request: KeeperConnectRequest) -> None:
         """Connect by a client of the instance's port, which has not been used."""
-        self.lost: str | None = None
+        super().__init__()
         self.has_heard = asyncio.Event()
         """Set when the instance has said something, or the connection has ended."""
         self.has_ended = asyncio.Event()
         self.reason = ""
         """Why the connection has ended."""
         self._client = client
-        self._inbox = PieceInbox()
-        self._wake: Callable[[], None] | None = None
         client.send(encode(make_request("keeper.connect", framing.pack(request), matchtag=1, flags=STREAMING)))
 
     def start(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
         """See `Client.start`."""
-        self._wake = wake
+        super().start(loop, wake)
         self._client.start(loop, self._take)
-
-    def receive(self, limit: int) -> list[list[bytes]]:
-        """See `Client.receive`."""
-        received = self._inbox.receive(limit)
-        self.lost = self._inbox.lost
-        if self._inbox.has_more and self._wake is not None:
-            self._wake()
-        return received
 
     def send(self, frames: Sequence[bytes]) -> None:
         """See `Client.send`."""
@@ -113,8 +103,7 @@ class InstanceClient:
             self.end(str(fault))
         if self._client.lost is not None:
             self.end(self._client.lost)
-        if self._wake is not None:
-            self._wake()
+        self._wake()
 
     def _read(self, frames: list[bytes]) -> None:
         answer = decode(frames)
@@ -122,14 +111,14 @@ class InstanceClient:
             text = (answer.payload or b"").decode(errors="replace")
             self.end(text or f"the instance has ended the connection ({os.strerror(answer.errnum)})")
         else:
-            self._inbox.add(framing.unpack(answer.payload, KeeperMessages))
+            self.add(framing.unpack(answer.payload, KeeperMessages))
             self.has_heard.set()
 
     def end(self, reason: str) -> None:
         """End the connection. Idempotent."""
         if not self.has_ended.is_set():
-            self._inbox.end(reason)
-            self.lost, self.reason = self._inbox.lost, reason
+            self.reason = reason
+            self._end(reason)
             self._client.close()
             self.has_heard.set()
             self.has_ended.set()

@@ -113,24 +113,12 @@ class InputPlace(Protocol):
 InputAnswer = Callable[[FluxschedError | None], None]
 
 
-def _no_op(jobid: int) -> None:
-    """Do nothing, for an executor that sends no input."""
-
-
-def _no_targets(jobid: int, ranks: Idset) -> None:
-    """Do nothing, for an executor whose jobs do not change their size."""
-
-
-def _no_files(jobid: int, names: Sequence[str]) -> None:
-    """Do nothing, where the files are read in their directory."""
+def no_op(*report: object) -> None:
+    """Do nothing with a report, or after it."""
 
 
 def _at_once(then: Callable[[], None]) -> None:
     then()
-
-
-def _no_fence(one: PmiFence) -> None:
-    """Do nothing, for an executor whose jobs are on one host each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +134,17 @@ class Reports:
     """(jobid, processes or None, then): keep what identifies the processes, call `then` once it is on disk."""
     raised: Callable[[int, str, str], None]
     """(jobid, type, note): a running job must end for this reason; its `kill` follows."""
-    opened: Callable[[int], None] = _no_op
+    opened: Callable[[int], None] = no_op
     """(jobid): the job's tasks take input from now on."""
     stored: Callable[[Callable[[], None]], None] = _at_once
     """(then): call `then` once all that was reported before is on disk."""
-    released: Callable[[int, Idset], None] = _no_targets
+    released: Callable[[int, Idset], None] = no_op
     """(jobid, ranks): a running job that was to shrink has no process on these targets any more."""
-    fence: Callable[[PmiFence], None] = _no_fence
+    fence: Callable[[PmiFence], None] = no_op
     """(fence): news of the job's tasks here for those of its other hosts; repeated until the job has ended."""
-    spooled: Callable[[int, Sequence[str]], None] = _no_files
+    spooled: Callable[[int, Sequence[str]], None] = no_op
     """(jobid, names): tasks that are about to run print into these files of the job's spool directory."""
-    closed: Callable[[int, Sequence[str]], None] = _no_files
+    closed: Callable[[int, Sequence[str]], None] = no_op
     """(jobid, names): of these files, as far as there are such, tasks of a running job print into none any more."""
 
 

@@ -33,6 +33,7 @@ from fluxsched.executor.base import (
     ResumedJob,
     StoreOutput,
     Window,
+    no_op,
 )
 from fluxsched.executor.cleanup import HOSTS
 from fluxsched.executor.commands import HostCommand, HostCommands, command_launch
@@ -377,7 +378,7 @@ class HostsExecutor:
         else:
             then()
 
-    def _keep(self, job: HostsJob, then: Callable[[], None] = lambda: None) -> None:
+    def _keep(self, job: HostsJob, then: Callable[[], None] = no_op) -> None:
         """Store what is to be on record of the job; open it once the processes of all parts are."""
         record = job.record()
 
@@ -448,7 +449,7 @@ class HostsExecutor:
         def none_left() -> None:
             self._host_of.pop(jobid, None)
             if is_recorded:
-                self._reports.record(jobid, None, lambda: None)
+                self._reports.record(jobid, None, no_op)
             report()
 
         self._commands.after(jobid, none_left)
@@ -488,7 +489,7 @@ class HostsExecutor:
         """Report the end of a job whose parts have all ended."""
         jobid = job.launch.jobid
         self._forget(jobid)
-        self._reports.record(jobid, None, lambda: None)
+        self._reports.record(jobid, None, no_op)
         status = max(part.record[ENDED][0] for part in job.parts.values())
         if not job.is_started:
             self._reports.failed(jobid, job.note or NEVER_RAN)

@@ -31,6 +31,7 @@ from fluxsched.executor.base import (
     ProcessGroup,
     Reports,
     kill,
+    no_op,
     spool_directory,
     spool_name,
 )
@@ -571,7 +572,7 @@ class LocalExecutor:
         note = self.memory.release_job(jobid) if run.is_guarded else None
         if note is not None:
             self._reports.raised(jobid, "memory", note)
-        self._reports.record(jobid, None, _no_op)
+        self._reports.record(jobid, None, no_op)
         self._reports.finished(jobid, run.first_failure or run.status, run.meter.total(run.tasks.next))
 
     def _any_survives(self, run: JobProcesses) -> bool:
@@ -646,7 +647,3 @@ class LocalExecutor:
             self._reap(run, os.WNOHANG)
             run.tidy(at_once=True)
         self._strays.kill_all()
-
-
-def _no_op() -> None:
-    """Do nothing after the removal of a record."""

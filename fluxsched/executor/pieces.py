@@ -6,13 +6,15 @@ pieces: none is so large that heartbeats of the connection wait for it, or that 
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from fluxsched.errors import RemoteProtocolError
+from fluxsched.executor.base import no_op
 from fluxsched.executor.wire import PART_BYTES_MAX
-from fluxsched.protocol.messages.keeper import KeeperMessages
+from fluxsched.protocol.messages.instance import KeeperMessages
 from fluxsched.transport.base import PARTS_MAX
 
 PIECE_BYTES: Final = 1 << 20
@@ -38,7 +40,8 @@ def pieces(parts: Sequence[bytes], piece_bytes: int = PIECE_BYTES) -> Iterator[K
 
 
 class PieceInbox:
-    """Messages that have arrived in pieces, until they are received; half of a `transport.base.Client`."""
+    """Messages that have arrived in pieces, until they are received: the receiving half of a `transport.base.Client`.
+    """
 
     def __init__(self, part_bytes_max: int = PART_BYTES_MAX) -> None:
         self.lost: str | None = None
@@ -49,6 +52,12 @@ class PieceInbox:
         """Pieces of a message that goes on."""
         self._begun_bytes = 0
         self._ended: str | None = None
+        self._wake: Callable[[], None] = no_op
+
+    def start(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+        """See `Client.start`."""
+        self._wake = wake
+        wake()
 
     def add(self, one: KeeperMessages) -> None:
         """Add messages. Raises RemoteProtocolError for too many, or one that is too large."""
@@ -72,23 +81,21 @@ class PieceInbox:
             raise RemoteProtocolError(f"message of a keeper above the limit of {self._part_bytes_max} bytes")
         self._begun.append(piece)
 
-    def end(self, reason: str) -> None:
+    def _end(self, reason: str) -> None:
         """Note that nothing will arrive any more; the first reason counts."""
         if self._ended is None:
             self._ended = reason
         self._look()
+        self._wake()
 
     def receive(self, limit: int) -> list[list[bytes]]:
         """See `Client.receive`."""
         arrived = self._arrived
         taken = [arrived.popleft() for _ in range(min(limit, len(arrived)))]
         self._look()
+        if arrived:
+            self._wake()
         return taken
-
-    @property
-    def has_more(self) -> bool:
-        """Return whether there are messages to receive."""
-        return bool(self._arrived)
 
     def _look(self) -> None:
         if not self._arrived:

@@ -47,6 +47,7 @@ from fluxsched.executor.base import (
     ResumedJob,
     StoreOutput,
     Window,
+    no_op,
 )
 from fluxsched.executor.cleanup import clear_orphans
 from fluxsched.executor.layout import is_instance
@@ -104,7 +105,6 @@ class KeeperExecutor:
         self._turns = turns
         self._reports = reports
         self._nested = NestedJobs(turns, reports, kill_timeout_s, limits.margin_s)
-        self.give_back = self._nested.give_back
         self._host = host
         self._kill_timeout_s = kill_timeout_s
         self._outlives = outlives
@@ -113,7 +113,7 @@ class KeeperExecutor:
         self._runs: dict[int, GivenJob] = {}
         self._left: dict[int, object] = {}
         """Records of processes that are to be ended before this executor is settled, by job id."""
-        self._settled: Callable[[], None] = _no_op
+        self._settled: Callable[[], None] = no_op
         self._is_settled = False
         """True once the state of all jobs of the previous instance is known."""
         self._closed = False
@@ -195,6 +195,10 @@ class KeeperExecutor:
                 self._nested.shrink(jobid, ranks, grace_s)
             else:
                 run.shrink(ranks, grace_s)
+
+    def give_back(self, jobid: int, ranks: Idset) -> None:
+        """See `Executor.give_back`."""
+        self._nested.give_back(jobid, ranks)
 
     def input_of(self, jobid: int) -> InputPlace | None:
         """See `Executor.input_of`."""
@@ -416,7 +420,7 @@ class KeeperExecutor:
         why = self._why_cleared()
         for jobid in records:
             self._left.pop(jobid, None)
-            self._reports.record(jobid, None, _no_op)
+            self._reports.record(jobid, None, no_op)
             if self._runs.pop(jobid, None) is not None:
                 self._reports.failed(jobid, f"{why}; {notes.get(jobid, 'no process of the job was left')}")
         self._settle()
@@ -433,7 +437,7 @@ class KeeperExecutor:
         if run is not None:
             run.record = one.record
             run.settled()
-            self._reports.record(one.jobid, one.record, _no_op)
+            self._reports.record(one.jobid, one.record, no_op)
 
     def _started(self, link: KeeperLink, one: msg.JobStarted) -> None:
         run = self._run_of(link, one.jobid)
@@ -481,7 +485,7 @@ class KeeperExecutor:
         del self._runs[jobid]
         self._nested.remove_job(jobid)
         if run.record is not None:
-            self._reports.record(jobid, None, _no_op)
+            self._reports.record(jobid, None, no_op)
         if link.is_retiring:
             self._retire(link)
         return True
@@ -491,10 +495,6 @@ def _unhandled(link: KeeperLink, one: Any, fault: Exception) -> None:
     """Record a report that failed to be handled as unhandled, not as stored, since it may have had no effect."""
     if hasattr(one, "serial"):
         link.unhandled.append(one.serial)
-
-
-def _no_op() -> None:
-    """Do nothing after a record is stored: the keeper is informed of it together with all others."""
 
 
 # ---- a job that was given to a keeper

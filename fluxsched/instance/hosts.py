@@ -17,7 +17,7 @@ from fluxsched.executor.hosts import HostsExecutor
 from fluxsched.executor.relay import HostRelay, RelayServer
 from fluxsched.executor.remote import RemoteKeeper
 from fluxsched.executor.wire import VERSION
-from fluxsched.protocol.messages.keeper import KeeperConnectRequest
+from fluxsched.protocol.messages.instance import KeeperConnectRequest
 from fluxsched.services.keepers import KeeperConnection
 from fluxsched.system.log import logger
 from fluxsched.system.loop import Turns

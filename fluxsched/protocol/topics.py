@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from fluxsched.core.role import Role
-from fluxsched.protocol.messages import flux, instance, jobs, keeper, resource, sched
+from fluxsched.protocol.messages import flux, instance, jobs, resource, sched
 from fluxsched.protocol.messages.common import (
     AttrRequest,
     AttrResponse,
@@ -310,14 +310,14 @@ _ADMIN = (
     | _service(
         "keeper",
         connect=(
-            keeper.KeeperConnectRequest,
-            keeper.KeeperMessages,
+            instance.KeeperConnectRequest,
+            instance.KeeperMessages,
             "the keeper of another host connects; messages to it follow",
             KEEPERS,
             STREAM,
         ),
         connect_cancel=(CancelRequest, None, "end the connection of a keeper", KEEPERS),
-        report=(keeper.KeeperMessages, None, "messages of a keeper", KEEPERS),
+        report=(instance.KeeperMessages, None, "messages of a keeper", KEEPERS),
     )
     | _service("attr", get=(AttrRequest, AttrResponse, "one attribute", GUESTS))
     | _service(

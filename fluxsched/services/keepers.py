@@ -4,9 +4,9 @@ Law: a host has one connection, the last that it made; those before are closed. 
 read ends, and is not silent: what it had to report is repeated on the next one.
 """
 
+# Not compiled: its connections inherit from a class of the keeper, which is plain.
 from __future__ import annotations
 
-import asyncio
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProto
 from fluxsched.executor.pieces import PieceInbox, pieces
 from fluxsched.messaging.peers import Peer, RpcRequest, ping_answer
 from fluxsched.messaging.router import Router
-from fluxsched.protocol.messages.keeper import KeeperConnectRequest, KeeperMessages
+from fluxsched.protocol.messages.instance import KeeperConnectRequest, KeeperMessages
 from fluxsched.system.log import logger
 
 log = logger("keeper")
@@ -34,31 +34,16 @@ class KeeperConnectionLimits:
     """Characters of a host's name, as in the domain name system."""
 
 
-class KeeperConnection:
+class KeeperConnection(PieceInbox):
     """Connection of a keeper: a `transport.base.Client` over the stream that the keeper has opened."""
 
     def __init__(self, request: RpcRequest, host: str, ended: Callable[[KeeperConnection], None]) -> None:
         """Call `ended` once when the connection has ended, by whichever side."""
+        super().__init__()
         self.host = host
         self.peer: Peer = request.peer
-        self.lost: str | None = None
         self._request = request
         self._on_end: Callable[[KeeperConnection], None] | None = ended
-        self._inbox = PieceInbox()
-        self._wake: Callable[[], None] | None = None
-
-    def start(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """See `Client.start`."""
-        self._wake = wake
-        wake()
-
-    def receive(self, limit: int) -> list[list[bytes]]:
-        """See `Client.receive`."""
-        received = self._inbox.receive(limit)
-        self.lost = self._inbox.lost
-        if self._inbox.has_more and self._wake is not None:
-            self._wake()
-        return received
 
     def send(self, frames: Sequence[bytes]) -> None:
         """See `Client.send`."""
@@ -70,23 +55,19 @@ class KeeperConnection:
         """See `Client.close`: what was sent before arrives, and then the end of the stream."""
         self.end(CLOSED_HERE, errno.ENODATA)
 
-    def add(self, messages: KeeperMessages) -> None:
+    def add(self, one: KeeperMessages) -> None:
         """Add messages of the keeper. Raises RemoteProtocolError."""
-        self._inbox.add(messages)
-        if self._wake is not None:
-            self._wake()
+        super().add(one)
+        self._wake()
 
     def end(self, reason: str, errnum: int) -> None:
         """End the connection, and the stream with this error if it is open. Idempotent."""
         self._request.on_end = None
         self._request.error(errnum, "" if errnum == errno.ENODATA else reason)
-        self._inbox.end(reason)
-        self.lost = self._inbox.lost
+        self._end(reason)
         ended, self._on_end = self._on_end, None
         if ended is not None:
             ended(self)
-        if self._wake is not None:
-            self._wake()
 
 
 KeeperArrived = Callable[[KeeperConnectRequest, KeeperConnection], None]

@@ -17,7 +17,7 @@ from fluxsched.engine.port import LOOPBACK, KeeperPort
 from fluxsched.engine.report import HostReport, Introduction, ReportReader, introduction_line
 from fluxsched.executor import wire as msg
 from fluxsched.messaging.router import Router
-from fluxsched.protocol.messages.keeper import KeeperConnectRequest
+from fluxsched.protocol.messages.instance import KeeperConnectRequest
 from fluxsched.services.keepers import KeeperConnection, KeeperConnections
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns

@@ -16,7 +16,7 @@ from fluxsched.messaging.router import Router
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import NORESPONSE, ROLE_KEEPER, STREAMING, decode, encode, make_request
 from fluxsched.protocol.messages.common import CancelRequest
-from fluxsched.protocol.messages.keeper import KeeperConnectRequest, KeeperMessages
+from fluxsched.protocol.messages.instance import KeeperConnectRequest, KeeperMessages
 from fluxsched.services.keepers import KeeperConnectionLimits, KeeperConnections
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns

@@ -25,7 +25,7 @@ from fluxsched.executor import wire as msg
 from fluxsched.executor.pieces import PIECE_BYTES
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import decode, encode, make_request
-from fluxsched.protocol.messages.keeper import KeeperConnectRequest
+from fluxsched.protocol.messages.instance import KeeperConnectRequest
 from fluxsched.system.processes import boot_id
 from fluxsched.transport.base import UNSENT_BYTES_MAX
 from fluxsched.transport.sockets import KEYED_MESSAGE_BYTES_MAX, make_key_pair

@@ -1,4 +1,4 @@
-"""Instance services: agents, modules, metrics, history, the live machine, plans, reasons, running jobs, traces.
+"""Instance services: agents, keepers, modules, metrics, history, live machine, plans, reasons, running jobs, traces.
 
 Target agents are processes that report targets online and send their heartbeats; modules are schedulers as processes of
 their own. Counts of `instance.metrics` begin anew with each start of the instance. `resource.watch` sends the state of
@@ -48,6 +48,27 @@ class AgentHeartbeat(Payload, frozen=True):
     """Sign of life number `seq`; no response. Silence makes the targets torpid, then offline."""
 
     seq: Size
+
+
+# ---- the keeper of another host (rfc/keeper.md): `executor.wire` has what it says, in both directions
+
+class KeeperConnectRequest(Payload, frozen=True):
+    """A keeper presents itself. A connection of the same host that exists is closed."""
+
+    host: str
+    """The host's name in R."""
+    boot_id: str
+    version: Unsigned32
+    """Version of the messages that the keeper understands."""
+    pid: Unsigned32
+
+
+class KeeperMessages(Payload, frozen=True):
+    """Some messages between a keeper and its instance, in order; opaque here."""
+
+    messages: list[bytes]
+    is_cut: bool = False
+    """True if the last message goes on with the first one of the next response or request."""
 
 
 # ---- modules and the services that they register

@@ -18,7 +18,7 @@ from fluxsched.executor.base import Reports
 from fluxsched.executor.keeper import KeeperOutside, KeeperService, LeaseTerms
 from fluxsched.executor.wire import VERSION
 from fluxsched.instance.hosts import InstanceHosts
-from fluxsched.protocol.messages.keeper import KeeperConnectRequest
+from fluxsched.protocol.messages.instance import KeeperConnectRequest
 from fluxsched.services.keepers import KeeperConnection
 from fluxsched.system.loop import Turns
 from tests.chaos.observations import HostStopped, Observation
