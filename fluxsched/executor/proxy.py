@@ -56,7 +56,7 @@ from fluxsched.executor.wire import connected
 from fluxsched.messaging.memo import ObjectMemo
 from fluxsched.system.files import FILE_MODE
 from fluxsched.system.log import logger
-from fluxsched.system.loop import Timer, Turns
+from fluxsched.system.loop import Timer, TurnHooks, Turns
 from fluxsched.transport.base import Client
 from fluxsched.transport.local import peer_of
 
@@ -96,10 +96,10 @@ class KeeperExecutor:
 
     def __init__(
         self, turns: Turns, reports: Reports, host: KeeperHost, kill_timeout_s: float, *, outlives: bool,
-        limits: KeeperLimits = LIMITS, output: StoreOutput | None = None,
+        limits: KeeperLimits = LIMITS, output: StoreOutput | None = None, hooks: TurnHooks | None = None,
     ) -> None:  # fmt: skip
         """Create an executor. `output` stores what keepers of another host send; None if keepers write into the spool
-        directory themselves.
+        directory themselves. `hooks` is its membership where turns have many such executors.
         """
         self._limits = limits
         self._turns = turns
@@ -132,8 +132,9 @@ class KeeperExecutor:
             msg.InputAnswered: KeeperLink.input_answered,
             msg.ProcessesCleared: self._cleared,
         }
-        turns.source(self._take)
-        turns.at_end(self._flush)
+        self._hooks: TurnHooks = turns if hooks is None else hooks
+        self._hooks.source(self._take)
+        self._hooks.at_end(self._flush)
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -259,9 +260,9 @@ class KeeperExecutor:
             raise Refused(f"no keeper for its tasks can be started: {fault.strerror}", fault.errno) from fault
 
     def _connect(self, client: Any) -> KeeperLink:
-        link = KeeperLink(client, self._turns)
+        link = KeeperLink(client, self._turns, self._hooks.wake)
         self._links.append(link)
-        self._turns.attach(client.start)
+        self._hooks.attach(client.start)
         return link
 
     def _give(self, run: GivenJob) -> None:
@@ -691,7 +692,8 @@ RECEIVE_MAX = 64
 class KeeperLink:
     """One keeper as its instance knows it."""
 
-    def __init__(self, client: Client, turns: Turns) -> None:
+    def __init__(self, client: Client, turns: Turns, wake: Callable[[], None]) -> None:
+        """`wake` has a turn run soon, which flushes the link at its end."""
         self.client = client
         self.jobs: set[int] = set()
         """Jobs given to the keeper, or reported by it, whose end has not been reported."""
@@ -714,6 +716,7 @@ class KeeperLink:
         self.heard_s = 0.0
         """When it last asked whether we are here, by the monotonic clock."""
         self._turns = turns
+        self._wake = wake
         self._outbox: list[msg.KeeperMessage] = []
         self._has_said = False
         self._jobspecs = ObjectMemo(msg.packed_jobspec, lambda packed: memoryview(packed).nbytes)
@@ -730,7 +733,7 @@ class KeeperLink:
             self._has_said = True
             self._outbox.append(msg.KeeperHello(msg.VERSION, os.getpid(), self._turns.clock.wall_s()))
         self._outbox += messages
-        self._turns.wake()
+        self._wake()
 
     def start(self, job: JobLaunch, kill_timeout_s: float, *, outlives: bool, forwards: bool) -> None:
         """Have the keeper start a job; settings shared with earlier jobs are sent once."""

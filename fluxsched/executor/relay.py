@@ -471,11 +471,14 @@ class HostRelay:
     """Clients on one other host; the instance's half."""
 
     def __init__(
-        self, turns: Turns, name: str, servers: tuple[RelayServer, RelayServer], limits: RelayLimits = LIMITS
-    ) -> None:
-        """`servers` are those of the instance, without JSON and with it."""
+        self, wake: Callable[[], None], name: str, servers: tuple[RelayServer, RelayServer],
+        limits: RelayLimits = LIMITS,
+    ) -> None:  # fmt: skip
+        """`wake` has a turn run soon in which `take` is called. `servers` are those of the instance, without JSON and
+        with it.
+        """
         self.name = name
-        self._turns = turns
+        self._wake = wake
         self._servers = servers
         self._limits = limits
         self._clients: dict[ClientKey, RelayedClient] = {}
@@ -562,7 +565,7 @@ class HostRelay:
 
     def _credited(self, one: msg.RelayCredit) -> None:
         self._queue.credit(one.size_bytes)
-        self._turns.wake()
+        self._wake()
 
     # -- from the instance --------------------------------------------------------------------------------------
 
@@ -577,13 +580,13 @@ class HostRelay:
             self.drop(client, slow_reader(size, limit))
             return
         self._queue.add_message(msg.ToClient, client.key, frames, self._limits.piece_bytes)
-        self._turns.wake()
+        self._wake()
 
     def drop(self, client: RelayedClient, reason: str) -> None:
         """See `Server.drop`."""
         self._queue.add(client.key, msg.DropClient(*client.key, reason))
         self._end(client, reason)
-        self._turns.wake()
+        self._wake()
 
     def unsent_bytes(self, client: RelayedClient) -> int:
         """See `Server.unsent_bytes`."""
@@ -592,7 +595,7 @@ class HostRelay:
     def taken(self, cost: int) -> None:
         """Record that the host may send so many bytes more."""
         self._credit_bytes += cost
-        self._turns.wake()
+        self._wake()
 
     def _end(self, client: RelayedClient, reason: str) -> None:
         self._servers[client.key[0]].add(client, Lost(client.name, reason), 0)

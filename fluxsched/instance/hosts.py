@@ -20,7 +20,7 @@ from fluxsched.executor.wire import VERSION
 from fluxsched.protocol.messages.instance import KeeperConnectRequest
 from fluxsched.services.keepers import KeeperConnection
 from fluxsched.system.log import logger
-from fluxsched.system.loop import Turns
+from fluxsched.system.loop import TurnGroup, TurnMember, Turns
 
 log = logger("engine")
 
@@ -54,6 +54,7 @@ class InstanceHosts:
     ) -> None:  # fmt: skip
         """`set_present` is called with a host and whether jobs may run there."""
         self._turns = turns
+        self._group = TurnGroup(turns)
         self._set_present = set_present
         self._held = held
         self._kill_timeout_s = kill_timeout_s
@@ -64,10 +65,11 @@ class InstanceHosts:
         self.executor = HostsExecutor(turns, reports, held.hosts, self._made)
 
     def _made(self, host: str, reports: Reports, output: StoreOutput) -> RemoteKeeper:
+        hooks = TurnMember(self._group)
         present, lost = partial(self._set_present, host), partial(self._held.host_lost, host)
         self._keepers[host] = RemoteKeeper(
             self._turns, reports, output, host, present, lost, self._kill_timeout_s, self._held.orphan_timeout_s,
-            outlives=self._outlives, relay=HostRelay(self._turns, host, self.servers),
+            outlives=self._outlives, relay=HostRelay(hooks.wake, host, self.servers), hooks=hooks,
         )  # fmt: skip
         return self._keepers[host]
 

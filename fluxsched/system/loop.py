@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from fluxsched.errors import FluxschedError, LocalProtocolError
 from fluxsched.protocol.messages.instance import HistogramValue
@@ -40,6 +40,7 @@ T = TypeVar("T")
 EventSource = Callable[[float], bool]
 OnFailure = Callable[[BaseException], None]
 OnBug = Callable[[str, Exception], None]
+StartConnection = Callable[[asyncio.AbstractEventLoop, Callable[[], None]], None]
 Work = Iterator[None]
 """Long work: it yields wherever other events may be handled first."""
 
@@ -89,7 +90,7 @@ class Turns:
         self._loop = loop
         self.wake()
 
-    def attach(self, start: Callable[[asyncio.AbstractEventLoop, Callable[[], None]], None]) -> None:
+    def attach(self, start: StartConnection) -> None:
         """Start one end of a connection, which wakes these turns; they must have been started."""
         assert self._loop is not None, "connections are made in turns"
         start(self._loop, self.wake)
@@ -249,6 +250,94 @@ class Turns:
 
 
 _DONE = object()
+
+
+# ---- many parts, few of which have something to do in a turn
+
+class TurnHooks(Protocol):
+    """Registration of a part with turns: `Turns` themselves, or a member of a group of them."""
+
+    def source(self, take: EventSource) -> None:
+        """See `Turns.source`."""
+        ...
+
+    def at_end(self, hook: Callable[[], None]) -> None:
+        """See `Turns.at_end`."""
+        ...
+
+    def attach(self, start: StartConnection) -> None:
+        """See `Turns.attach`."""
+        ...
+
+    def wake(self) -> None:
+        """Ensure that a turn is run soon, with this part's hooks."""
+        ...
+
+
+class TurnGroup:
+    """Parts of one kind: a turn runs the sources and hooks of those only that were woken.
+
+    An instance has thousands of hosts, and a ping of one of them is no reason to look at all.
+    """
+
+    def __init__(self, turns: Turns) -> None:
+        """Register the group with the turns: its members have its place in the order of sources and hooks."""
+        self.turns = turns
+        self.arrived: dict[TurnMember, None] = {}
+        """Members whose connections have something to receive."""
+        self.due: dict[TurnMember, None] = {}
+        """Members whose hooks are run at the end of the turn."""
+        turns.source(self._take)
+        turns.at_end(self._end)
+
+    def _take(self, until_s: float) -> bool:
+        arrived, self.arrived = self.arrived, {}
+        for member in arrived:
+            more = [take(until_s) for take in member.sources]
+            if any(more):
+                self.arrived[member] = None
+        return bool(self.arrived)
+
+    def _end(self) -> None:
+        due, self.due = self.due, {}
+        for member in due:
+            for hook in member.hooks:
+                hook()
+        if self.arrived:
+            self.turns.wake()
+
+
+class TurnMember:
+    """One part of a group: `TurnHooks`."""
+
+    def __init__(self, group: TurnGroup) -> None:
+        self.sources: list[EventSource] = []
+        self.hooks: list[Callable[[], None]] = []
+        self._group = group
+
+    def source(self, take: EventSource) -> None:
+        """Register a source, which is drained when a connection of this member has something to receive."""
+        self.sources.append(take)
+
+    def at_end(self, hook: Callable[[], None]) -> None:
+        """Register a hook, which is run at the end of turns for which this member was woken."""
+        self.hooks.append(hook)
+
+    def attach(self, start: StartConnection) -> None:
+        """Start one end of a connection, which wakes this member."""
+        self._group.turns.attach(lambda loop, _: start(loop, self._has_arrived))
+
+    def _has_arrived(self) -> None:
+        self._group.arrived[self] = None
+        self._group.turns.wake()
+
+    def wake(self) -> None:
+        """Ensure that a turn is run soon, with the hooks of this member at its end."""
+        self._group.due[self] = None
+        self._group.turns.wake()
+
+
+# ---- pieces of long work
 
 
 def pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -25,7 +25,7 @@ from fluxsched.executor.relay import HostRelay, RelayServer
 from fluxsched.executor.remote import RemoteKeeper
 from fluxsched.executor.wire import PmiFence, PmiFenceDone
 from fluxsched.system.clock import SystemClock
-from fluxsched.system.loop import Turns
+from fluxsched.system.loop import TurnGroup, TurnMember, Turns
 from fluxsched.transport.local import StreamClient
 from tests.r import r_of
 
@@ -142,6 +142,7 @@ class Site:
         """An instance begins, as after the one before was killed."""
         self.is_settled = False
         self.turns = Turns(SystemClock())
+        self.group = TurnGroup(self.turns)
         reports = Reports(
             lambda jobid: self.said.append(("started", jobid)),
             lambda jobid, status, usage: self.said.append(("finished", jobid, status, usage)),
@@ -158,10 +159,12 @@ class Site:
         self.turns.start(asyncio.get_running_loop())
 
     def _remote(self, host: str, reports: Reports, output: StoreOutput) -> RemoteKeeper:
+        hooks = TurnMember(self.group)
         self.remotes[host] = RemoteKeeper(
             self.turns, reports, output, host, lambda there: self.present.update({host: there}),
             lambda: self.lost.append(host), 0.1, self.orphan_timeout_s,
-            outlives=True, silent_s=self.silent_s, margin_s=0.1, relay=HostRelay(self.turns, host, self.servers),
+            outlives=True, silent_s=self.silent_s, margin_s=0.1, relay=HostRelay(hooks.wake, host, self.servers),
+            hooks=hooks,
         )  # fmt: skip
         return self.remotes[host]
 

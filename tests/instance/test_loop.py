@@ -15,7 +15,7 @@ from fluxsched.messaging.router import READ_AHEAD_MESSAGES, SLICE_MESSAGES, Rout
 from fluxsched.protocol.framing import decode, encode, make_request, pack_bundles, unpack_bundle
 from fluxsched.system import log as logs
 from fluxsched.system.log import JSON, of_job
-from fluxsched.system.loop import PIECE_ITEMS, SHARE_S, Turns, pieces
+from fluxsched.system.loop import PIECE_ITEMS, SHARE_S, TurnGroup, TurnMember, Turns, pieces
 from tests.transport.memory import MemoryServer
 
 # Turns: each kind of work has its share of a turn, and none holds up another however much there is of it.
@@ -90,6 +90,36 @@ async def test_what_is_posted_waits_for_no_long_work_and_timers_for_neither():
         worker.turns.post(worker.does("p"))
         worker.turns.after(0.0, worker.does("t"))
     assert await worker.run(2) == "ttttppppa|ttttppppa|"
+
+
+class Part:
+    """A member of a group with a connection whose messages take two turns to receive."""
+
+    def __init__(self, group, name, seen):
+        member, self.left = TurnMember(group), 0
+        member.source(lambda until_s: self._take(name, seen))
+        member.at_end(lambda: seen.append(f"{name}."))
+        member.attach(lambda loop, wake: setattr(self, "arrive", wake))
+        self.wake = member.wake
+
+    def _take(self, name, seen):
+        seen.append(name)
+        self.left -= 1
+        return self.left > 0
+
+
+async def test_a_turn_looks_only_at_members_of_a_group_that_were_woken():
+    worker = Worker()
+    group = TurnGroup(worker.turns)
+    first, second, _ = (Part(group, name, worker.seen) for name in "abc")
+    assert await worker.run(1) == "|"
+    first.left = 2
+    first.arrive()
+    assert await worker.run(2) == "a|a|"
+    second.wake()
+    assert await worker.run(1) == "|b."
+    worker.turns.post(first.arrive)  # too late for this turn's sources
+    assert await worker.run(2) == "|a|"
 
 
 def test_pieces_are_all_of_it_in_order():

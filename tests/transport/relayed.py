@@ -18,7 +18,7 @@ class Cable:
 
     def __init__(self, turns: Turns, name: str, servers: Any, directory: Path, limits: RelayLimits) -> None:
         self.turns = turns
-        self.host = HostRelay(turns, name, servers, limits)
+        self.host = HostRelay(turns.wake, name, servers, limits)
         self.keeper = ClientRelay(turns, directory, limits)
         self.is_held = self.is_cut = False
         self.passed: list[Any] = []
