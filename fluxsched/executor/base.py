@@ -42,21 +42,27 @@ TERMINATING = ENDING | {signal.SIGKILL}
 """Signals with which a job is to end."""
 
 
+class TaskSettings(msgspec.Struct, frozen=True, gc=False):
+    """Settings that all jobs of an executor share."""
+
+    environment: Mapping[str, str]
+    """Variables that the instance adds (FLUXSCHED_URI and the like)."""
+    spool: Path
+    """Directory with one directory a job for what its tasks print."""
+    cores: Sequence[Idset] | None = None
+    """The processing units of each core id of this machine; None runs tasks unpinned."""
+    scratch: Path | None = None
+    """Directory with one temporary directory a job; None gives jobs none."""
+
+
 class JobLaunch(msgspec.Struct, frozen=True, gc=False):
-    """Job that is to run now."""
+    """Job that is to run now: the facts of `wire.StartJob`, and the settings that go before it."""
 
     jobid: int
     jobspec: Jobspec
     R: Mapping[str, Any]
     """Resources of the job as JSON (RFC 20)."""
-    environment: Mapping[str, str]
-    """Variables that the instance adds (FLUXSCHED_URI and the like)."""
-    spool: Path
-    """Directory with one directory a job for what its tasks print."""
-    cores: Sequence[Idset] | None
-    """The processing units of each core id of this machine; None runs tasks unpinned."""
-    scratch: Path | None = None
-    """Directory with one temporary directory a job; None gives jobs none."""
+    settings: TaskSettings
     attempt: int = 0
     """Number of times that the job was preempted before, under other ids."""
     expiration_s: float = 0.0

@@ -497,7 +497,7 @@ class OutputReceiver:
                 file = self._shared_file(job, found[2])
                 stored = file.stored(name)
                 return file.append(name, offset, data)
-            directory = spool_directory(job.spool, job.jobid)
+            directory = spool_directory(job.settings.spool, job.jobid)
             stored = _size(directory / name)
             fresh = _fresh(stored, offset, data)
             return stored + _append(directory, found[2], number, fresh) if fresh else stored
@@ -530,7 +530,7 @@ class _SharedFile:
 
     def __init__(self, job: JobLaunch, stream: str, template: str) -> None:
         """Open the file; it is emptied when it is opened for the first time. Raises Refused."""
-        directory = spool_directory(job.spool, job.jobid)
+        directory = spool_directory(job.settings.spool, job.jobid)
         account = directory / f"{SHARED}{stream}"
         try:
             os.makedirs(directory, mode=0o700, exist_ok=True)

@@ -336,7 +336,7 @@ class Streams:
         one task and never another.
         """
         spec = job.jobspec
-        self._directory = str(spool_directory(job.spool, job.jobid))
+        self._directory = str(spool_directory(job.settings.spool, job.jobid))
         self._single = is_single
         self._first = first
         self._has_hosts = job.is_shared

@@ -24,7 +24,7 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.executor import wire as msg
-from fluxsched.executor.base import TERMINATING, JobLaunch, Reports, expired_note, spool_directory
+from fluxsched.executor.base import TERMINATING, JobLaunch, Reports, TaskSettings, expired_note, spool_directory
 from fluxsched.executor.cleanup import clear_in_turns, end_leftovers, scratch_directory
 from fluxsched.executor.forward import OutputForwarder
 from fluxsched.executor.io import JobInput
@@ -183,7 +183,7 @@ class KeeperService:
         self._turns = turns
         self._outside = outside
         self._settings: msg.KeeperSettings | None = None
-        self._cores: Sequence[Idset] | None = None
+        self._task_settings: TaskSettings | None = None
         self._jobspecs = JobspecMemo()
         self._jobs: dict[int, KeptJob] = {}
         self._reports: deque[msg.JobReport] = deque()
@@ -404,7 +404,7 @@ class KeeperService:
 
     def _settle(self, one: msg.KeeperSettings) -> None:
         self._settings = one
-        self._cores = self._outside.cores if one.cores is None else [Idset.parse(text) for text in one.cores]
+        self._task_settings = None
         self._executor.kill_timeout_s = one.kill_timeout_s
 
     def _start(self, one: msg.StartJob) -> None:
@@ -412,32 +412,19 @@ class KeeperService:
         if jobid in self._jobs:
             return
         ranks = Idset.parse(one.ranks) if one.ranks else None
-        self._jobs[jobid] = KeptJob(one.attempt, one.expiration_s, one.R, ranks, is_shared=one.is_shared)
-        settings = self._settings
+        self._jobs[jobid] = KeptJob(one, ranks)
         try:
             if self._is_ending:
                 raise Refused(ASKED_TO_END)
-            if settings is None:
-                raise RemoteProtocolError("expected KeeperSettings before the first StartJob")
-            spool, environment = self._outside.spool or Path(settings.spool), settings.environment
-            if settings.forwards and self._outside.spool is not None:
-                self._forwarder.begin(jobid, spool_directory(spool, jobid))
+            settings = self._settings_of_tasks()
+            if self._forwards:
+                self._forwarder.begin(jobid, spool_directory(settings.spool, jobid))
             if self._relay is not None:
                 self._relay.want()
-                environment = self._relay.environment(environment)
             self._executor.start(
                 JobLaunch(
-                    jobid=jobid,
-                    jobspec=self._jobspecs.read(one.jobspec),
-                    R=one.R,
-                    environment=environment,
-                    spool=spool,
-                    cores=self._cores,
-                    scratch=self._outside.scratch(),
-                    ranks=ranks,
-                    first=one.first,
-                    is_shared=one.is_shared,
-                    beside=one.beside,
+                    jobid, self._jobspecs.read(one.jobspec), one.R, settings, one.attempt, one.expiration_s, ranks,
+                    one.first, one.is_shared, one.beside,
                 )
             )
         except FluxschedError as error:
@@ -445,6 +432,25 @@ class KeeperService:
         except Exception as exc:  # whatever it is, it is this job's alone
             self._turns.report_bug(f"start of job {format_f58(jobid)}", exc)
             self._failed(jobid, f"start: a fault of fluxsched ({type(exc).__name__}: {exc}): the log has the traceback")
+
+    @property
+    def _forwards(self) -> bool:
+        return self._settings is not None and self._settings.forwards and self._outside.spool is not None
+
+    def _settings_of_tasks(self) -> TaskSettings:
+        """Return the settings of tasks here, which are made for the first job that has them.
+
+        Raises RemoteProtocolError.
+        """
+        given, outside = self._settings, self._outside
+        if given is None:
+            raise RemoteProtocolError("expected KeeperSettings before the first StartJob")
+        if self._task_settings is None:
+            cores = outside.cores if given.cores is None else [Idset.parse(text) for text in given.cores]
+            environment = given.environment if self._relay is None else self._relay.environment(given.environment)
+            spool = outside.spool or Path(given.spool)
+            self._task_settings = TaskSettings(environment, spool, cores, outside.scratch())
+        return self._task_settings
 
     def _signal(self, one: msg.SignalJob) -> None:
         if one.signum in TERMINATING:
@@ -583,17 +589,15 @@ class KeptJob:
         "_gates", "_may_open", "_r", "_ranks", "attempt", "expiration_s", "fences", "has_ended", "limit", "runs",
     )  # fmt: skip
 
-    def __init__(
-        self, attempt: int, expiration_s: float, r: Mapping[str, Any], ranks: Idset | None, *, is_shared: bool
-    ) -> None:
-        """`r` is its R, of the start, `ranks` are the targets of it that are this keeper's, None if all are."""
-        self._r = r
+    def __init__(self, start: msg.StartJob, ranks: Idset | None) -> None:
+        """`ranks` are the targets of its R that are this keeper's, None if all are."""
+        self._r = start.R
         self._ranks = ranks
         self._gates: list[Callable[[], None]] = []
         """Gates that are closed although the processes behind them are on record: there are others."""
-        self._may_open = not is_shared
-        self.attempt = attempt
-        self.expiration_s = expiration_s
+        self._may_open = not start.is_shared
+        self.attempt = start.attempt
+        self.expiration_s = start.expiration_s
         self.limit: Timer | None = None
         self.runs = False
         self.fences: tuple[msg.PmiFence, ...] = ()

@@ -77,7 +77,7 @@ def job_environment(job: JobLaunch, path: str, tasks: Sequence[TaskBlock], tmpdi
     ours = {
         **({} if FLUX_LIBRARY in given else NO_FLUX_LIBRARY),
         **{name: value for name, value in given.items() if value is not None and name not in LEFT_OUT},
-        **job.environment,
+        **job.settings.environment,
         **({} if tmpdir is None else variables(tmpdir, given)),
         PATH_VARIABLE: path,
         "FLUX_JOB_ID": format_f58(job.beside or job.jobid),

@@ -100,7 +100,7 @@ class JobProcesses:
         self.tmpdir = tmpdir
         self.meter = meter
         self.pmi = pmi
-        self.spool = str(spool_directory(launch.spool, launch.jobid))
+        self.spool = str(spool_directory(launch.settings.spool, launch.jobid))
         self.groups: list[ProcessGroup] = []
         self.starts: list[TaskStart] = []
         """Tasks that do not run yet."""
@@ -320,7 +320,7 @@ class LocalExecutor:
             self._limit = more_descriptors()
         resources = ResourceSet.parse(job.R)
         tasks = program_of(job, resources)
-        tmpdir = None if job.scratch is None else layout.make(job.scratch, job.jobid)
+        tmpdir = None if job.settings.scratch is None else layout.make(job.settings.scratch, job.jobid)
         path, pmi = processes.job_path(job.jobid, self._enclosing), self._pmi(job, tasks)
         run = JobProcesses(job, resources, tasks, path, tmpdir, Meter(self._turns.clock), pmi)
         try:

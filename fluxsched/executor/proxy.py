@@ -46,6 +46,7 @@ from fluxsched.executor.base import (
     Reports,
     ResumedJob,
     StoreOutput,
+    TaskSettings,
     Window,
     no_op,
 )
@@ -720,7 +721,7 @@ class KeeperLink:
         self._outbox: list[msg.KeeperMessage] = []
         self._has_said = False
         self._jobspecs = ObjectMemo(msg.packed_jobspec, lambda packed: memoryview(packed).nbytes)
-        self._last_settings: tuple[Mapping[str, str], Sequence[Idset] | None] | None = None
+        self._last_settings: TaskSettings | None = None
 
     @property
     def has_said(self) -> bool:
@@ -737,12 +738,11 @@ class KeeperLink:
 
     def start(self, job: JobLaunch, kill_timeout_s: float, *, outlives: bool, forwards: bool) -> None:
         """Have the keeper start a job; settings shared with earlier jobs are sent once."""
-        given = self._last_settings
-        if given is None or given[0] is not job.environment or given[1] is not job.cores:
-            self._last_settings = job.environment, job.cores
-            cores = None if job.cores is None else [str(units) for units in job.cores]
-            spool = os.path.realpath(job.spool)
-            environment = dict(job.environment)
+        settings = job.settings
+        if settings is not self._last_settings:
+            self._last_settings = settings
+            cores = None if settings.cores is None else [str(units) for units in settings.cores]
+            spool, environment = os.path.realpath(settings.spool), dict(settings.environment)
             self.send(msg.KeeperSettings(spool, environment, cores, kill_timeout_s, outlives, forwards))
         self.jobs.add(job.jobid)
         jobspec = self._jobspecs.get(job.jobspec)

@@ -122,7 +122,7 @@ class TaskStart:
         tmpdir: str | None, pmi: JobPmi | None,
     ) -> Iterator[None]:  # fmt: skip
         """Spawn task after task, pinned if the machine's cores are known, one a step."""
-        cores, gate, unpinned = job.cores, self.gate, 0
+        cores, gate, unpinned = job.settings.cores, self.gate, 0
         command: Sequence[str] = ()
         words: list[bytes] = []
         for block in new:

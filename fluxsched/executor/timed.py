@@ -1,4 +1,4 @@
-"""Jobs by their time: what an executor is given of a job, time limits, the `test` executor, and nested instances.
+"""Jobs by their time: time limits, the `test` executor, and nested instances.
 
 Law: a job has one timer at most; 0 is no limit. Time also passes while there is no instance. Under the `test` executor
 nothing runs, only time passes (jobspec `attributes.system.exec.test.run_duration`). A target that a nested instance is
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
@@ -18,30 +17,7 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.executor.base import JobLaunch, Reports, ResumedJob
 from fluxsched.executor.layout import is_instance
-from fluxsched.jobs.job import Job
 from fluxsched.system.loop import Timer, Turns
-
-
-def launch_of(
-    job: Job,
-    r: Mapping[str, Any],
-    environment: Mapping[str, str],
-    spool: Path,
-    cores: Sequence[Idset] | None,
-) -> JobLaunch:
-    """Return the job as it is to start with `r`, or as it runs with its current resources."""
-    assert job.jobspec is not None, "a job that is to start has its jobspec"
-    return JobLaunch(
-        jobid=job.id,
-        jobspec=job.jobspec,
-        R=r,
-        environment=environment,
-        spool=spool,
-        cores=cores,
-        attempt=0 if job.attempt is None else job.attempt.number,
-        expiration_s=job.expiration_s,
-    )
-
 
 # ---- time limits
 

@@ -244,7 +244,7 @@ class JobInfoService:
         return text_of(chain(log.begin(), chain.from_iterable(data), log.end() if ended else ()))
 
     def _pieces(self, jobid: int) -> Iterator[OutputResponse]:
-        output = TaskOutput(spool_directory(self._effects.spool, jobid))
+        output = TaskOutput(spool_directory(self._effects.settings.spool, jobid))
         size = 0
         while not output.is_complete:
             for piece in output.bite(Budget(), ended=True):

@@ -50,7 +50,7 @@ from fluxsched.core.text import printable
 from fluxsched.core.topology import Topology
 from fluxsched.engine.process import StartedEngine
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
-from fluxsched.executor.base import Executor, Reports
+from fluxsched.executor.base import Executor, Reports, TaskSettings
 from fluxsched.flux.endpoint import serve_instance, serve_jobs
 from fluxsched.history.samples import Sampling, StateIntervals
 from fluxsched.instance.enclosing import ENGINE_ATTRIBUTE, Enclosing, Parent, attributes_of
@@ -142,7 +142,7 @@ class Assembly:
             self.settings.peer_limits,
         )  # fmt: skip
         self.effects = JobEffects(
-            manager, self.router, self.store, self.turns, outside.spool, outside.environment,
+            manager, self.router, self.store, self.turns, TaskSettings(outside.environment, outside.spool),
             config.preempt_timeout_s, module.group_of,
         )  # fmt: skip
         modules = ModuleTable()

@@ -399,7 +399,7 @@ async def _command(instance: Instance, options: StartOptions) -> int:
     if not (options.command or options.nested or program):  # what a command writes is its own; a shell's user has eyes
         _tell_user(instance.local_uri, _targets_note(instance))
     words = list(options.command) or [os.environ.get("SHELL", "/bin/sh")]
-    environment = inside(os.environ, initial_variables(instance.effects.environment, instance.settings.parent))
+    environment = inside(os.environ, initial_variables(instance.effects.settings.environment, instance.settings.parent))
     return await run_program(
         words, environment, instance.ended, instance.began, program=program, goes_on=lambda: instance.is_restarting
     )

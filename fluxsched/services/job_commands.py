@@ -79,7 +79,7 @@ class JobCommands:
         if launch.jobspec.request.elastic:
             raise Refused(f"job {format_f58(wanted.id)} is elastic: its hosts may change", errno.EINVAL)
         number = self._new_id(self._effects.turns.wall_s)
-        directory = str(spool_directory(self._effects.spool, number))
+        directory = str(spool_directory(self._effects.settings.spool, number))
         follower = CommandFollower(request, number, directory)
         command = HostCommand(
             wanted.id, wanted.host, lambda: request.respond(msg.ExecResponse(number=number)),

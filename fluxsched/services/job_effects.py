@@ -20,14 +20,23 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import structs
 
 from fluxsched.config.values import HistorySettings
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.job_text import Why
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.executor.base import Executor, InputPlace, JobLaunch, ResumedJob, expired_note, spool_directory
-from fluxsched.executor.timed import TimeLimits, launch_of
+from fluxsched.executor.base import (
+    Executor,
+    InputPlace,
+    JobLaunch,
+    ResumedJob,
+    TaskSettings,
+    expired_note,
+    spool_directory,
+)
+from fluxsched.executor.timed import TimeLimits
 from fluxsched.history.accounting import GroupOf, JobAccounting
 from fluxsched.history.samples import JobFlow
 from fluxsched.jobs import effects as effect
@@ -113,24 +122,19 @@ class JobEffects:
         router: Router,
         store: Store,
         turns: Turns,
-        spool: Path,
-        environment: Mapping[str, str],
+        settings: TaskSettings,
         preempt_timeout_s: float,
         group_of: GroupOf,
     ) -> None:
-        """`environment` has the variables that the instance adds to those of its jobs; a preempted job gets SIGKILL
-        `preempt_timeout_s` after SIGTERM.
-        """
+        """Create a performer; a preempted job gets SIGKILL `preempt_timeout_s` after SIGTERM."""
         self.manager = manager
-        self.spool = spool
-        self.environment = environment
+        self.settings = settings
         self.publish: list[Publish] = []
         self.published: list[Callable[[], None]] = []
         self.executors: dict[str, Executor] = {}
         self.leases: LeasedJobs = NoLeases()
         self._listeners: list[HoldingListener] = []
         self._preempt_timeout_s = preempt_timeout_s
-        self._cores: list[Idset] | None = None
         self.ended_count = 0
         """Jobs that have ended since this began."""
         self.updates: dict[int, list[RpcRequest]] = {}
@@ -170,7 +174,7 @@ class JobEffects:
 
     def bind_tasks(self, cores: list[Idset] | None) -> None:
         """Bind the tasks of jobs that start from now on to processing units, by core; None leaves them unbound."""
-        self._cores = cores
+        self.settings = structs.replace(self.settings, cores=cores)
 
     @property
     def now_s(self) -> float:
@@ -369,7 +373,12 @@ class JobEffects:
         return self.executors["test" if job.jobspec.test_run_duration_s is not None else "local"]
 
     def _launch_of(self, job: Job, r: Mapping[str, Any]) -> JobLaunch:
-        return launch_of(job, r, self.environment, self.spool, self._cores)
+        assert job.jobspec is not None, "a job that is to start has its jobspec"
+        return JobLaunch(
+            job.id, job.jobspec, r, self.settings,
+            attempt=0 if job.attempt is None else job.attempt.number,
+            expiration_s=job.expiration_s,
+        )
 
     def running_launch(self, jobid: int) -> JobLaunch:
         """Return the launch of a job of the `local` executor that runs. Raises Refused."""
@@ -587,7 +596,7 @@ class JobHistory:
         finally:
             self._is_looking = bool(gone)
         if gone:
-            directories = [spool_directory(self._effects.spool, jobid) for jobid in gone]
+            directories = [spool_directory(self._effects.settings.spool, jobid) for jobid in gone]
             self._background.run(partial(_remove, directories), partial(self._forget, gone))
 
     def _found(self) -> list[int]:

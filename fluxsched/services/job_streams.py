@@ -318,7 +318,7 @@ class JobStreams:
             lost()
 
         request.open_stream(ended)
-        output = TaskOutput(spool_directory(self._effects.spool, jobid), follower.chunk_bytes)
+        output = TaskOutput(spool_directory(self._effects.settings.spool, jobid), follower.chunk_bytes)
         self._followers[request] = follower, output
         follower.begin_stream()
         self._feed(request, Budget())

@@ -13,7 +13,7 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.executor.base import JobLaunch, Reports, spool_directory
+from fluxsched.executor.base import JobLaunch, Reports, TaskSettings, spool_directory
 from fluxsched.executor.local import LocalExecutor
 from fluxsched.executor.proxy import KeeperLimits
 from fluxsched.executor.wire import PmiFence
@@ -73,7 +73,7 @@ class Shop:
         pmi, own = options.pop("pmi", None), options.pop("own", None)
         jobspec = replace(Jobspec.from_command(words, ntasks=ntasks, **options), pmi=pmi)
         resources = {"version": 1, "execution": execution}
-        job = JobLaunch(jobid, jobspec, resources, extra, self.spool, cores, self.scratch, ranks=own)
+        job = JobLaunch(jobid, jobspec, resources, TaskSettings(extra, self.spool, cores, self.scratch), ranks=own)
         self.executor.start(job)
 
     async def until(self, condition: Callable[[], bool]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.executor import wire as msg
-from fluxsched.executor.base import JobLaunch, Reports, ResumedJob
+from fluxsched.executor.base import JobLaunch, Reports, ResumedJob, TaskSettings
 from fluxsched.executor.proxy import KeeperExecutor, KeeperLimits
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
@@ -105,7 +105,7 @@ class Bench:
     # what the test does
 
     def launch(self, jobid: int) -> JobLaunch:
-        return JobLaunch(jobid, Jobspec.from_command(["true"]), {}, {}, Path("/spool"), None)
+        return JobLaunch(jobid, Jobspec.from_command(["true"]), {}, TaskSettings({}, Path("/spool")))
 
     def resume(self, *jobs: ResumedJob, records: dict[int, Any] | None = None) -> None:
         recorded = {job.launch.jobid: job.record for job in jobs if job.record is not None}

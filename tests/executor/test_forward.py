@@ -20,7 +20,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
 from fluxsched.executor import forward
 from fluxsched.executor import wire as msg
-from fluxsched.executor.base import JobLaunch, spool_directory
+from fluxsched.executor.base import JobLaunch, TaskSettings, spool_directory
 from fluxsched.executor.forward import FORWARD_LIMITS, TASK_NUMBER_MAX, ForwardLimits, OutputForwarder, OutputReceiver
 from fluxsched.executor.io import SHARED
 from fluxsched.executor.layout import TASKS_JOB_MAX
@@ -171,7 +171,7 @@ def disk(monkeypatch):
 def launch(tmp_path) -> Callable[..., JobLaunch]:
     def make(jobid: int = 1, **options: Any) -> JobLaunch:
         spec = replace(Jobspec.from_command(["prog"]), **options)
-        return JobLaunch(jobid, spec, r_of("0-1"), {}, tmp_path / "instance", None, is_shared=True)
+        return JobLaunch(jobid, spec, r_of("0-1"), TaskSettings({}, tmp_path / "instance"), is_shared=True)
 
     return make
 
@@ -460,7 +460,7 @@ def test_files_are_made_with_the_modes_of_today_and_found_by_readers_in_order(la
     receiver, job = OutputReceiver(), launch()
     assert receiver.received(job, "stdout.2", 0, b"two\n") == 4
     assert receiver.received(job, "stderr.1", 0, b"one\n") == 4
-    directory = spool_directory(job.spool, 1)
+    directory = spool_directory(job.settings.spool, 1)
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in directory.iterdir()} == {0o600}
     assert files_of(directory) == {
@@ -476,21 +476,21 @@ def test_what_is_stored_already_is_not_stored_again_and_a_gap_is_refused(launch)
     assert receiver.received(job, "stdout", 0, b"ab") == 3
     assert receiver.received(job, "stdout", 1, b"bcd") == 4
     assert receiver.received(job, "stdout", 9, b"x") == 4
-    assert files_of(spool_directory(job.spool, 1)) == {"stdout": b"abcd"}
+    assert files_of(spool_directory(job.settings.spool, 1)) == {"stdout": b"abcd"}
 
 
 @pytest.mark.parametrize("name", ["../stdout", "stdout.01", "stdout.-1", "stdin", "stdout.7/x", "", "shared-stdout.0"])
 def test_names_of_no_spool_file_are_refused(launch, name, caplog):
     assert OutputReceiver().received(launch(), name, 5, b"abc") == 8, "or it would be sent for ever"
     assert "job ƒ2: output is lost" in caplog.text
-    assert not spool_directory(launch().spool, 1).exists()
+    assert not spool_directory(launch().settings.spool, 1).exists()
 
 
 def test_the_numbers_of_tasks_have_a_limit(launch, caplog):
     receiver = OutputReceiver(task_number_max=3)
     receiver.received(launch(), "stdout.3", 0, b"x")
     receiver.received(launch(), "stdout.4", 0, b"x")
-    assert sorted(files_of(spool_directory(launch().spool, 1))) == [f"stdout.{task}" for task in range(4)]
+    assert sorted(files_of(spool_directory(launch().settings.spool, 1))) == [f"stdout.{task}" for task in range(4)]
     assert "'stdout.4' is no name of a spool file" in caplog.text
     assert OutputReceiver().task_number_max == TASK_NUMBER_MAX
 
@@ -531,7 +531,7 @@ def test_a_shared_file_is_emptied_once_and_appended_to_by_the_next_instance(laun
     assert second.received(job, "shared-stdout.0", 0, b"one\nthree\n") == 10
     second.close()
     assert path.read_bytes() == b"one\ntwo\nthree\n"
-    assert list(files_of(spool_directory(job.spool, 1))) == ["shared-stdout"]
+    assert list(files_of(spool_directory(job.settings.spool, 1))) == ["shared-stdout"]
 
 
 def test_a_shared_file_keeps_its_name_although_the_job_has_grown(launch, tmp_path):
@@ -539,7 +539,7 @@ def test_a_shared_file_keeps_its_name_although_the_job_has_grown(launch, tmp_pat
     first, second = OutputReceiver(), OutputReceiver()
     first.begin(job)
     first.close()
-    second.received(JobLaunch(1, job.jobspec, r_of("0-4"), {}, job.spool, None), "shared-stdout.0", 0, b"x\n")
+    second.received(JobLaunch(1, job.jobspec, r_of("0-4"), job.settings), "shared-stdout.0", 0, b"x\n")
     second.close()
     assert (tmp_path / "out-2").read_bytes() == b"x\n"
     assert not (tmp_path / "out-5").exists()

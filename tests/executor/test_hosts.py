@@ -15,7 +15,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.executor.base import JobLaunch, Reports, ResumedJob, StoreOutput
+from fluxsched.executor.base import JobLaunch, Reports, ResumedJob, StoreOutput, TaskSettings
 from fluxsched.executor.cleanup import DISOWNED, clear_orphans
 from fluxsched.executor.commands import HostCommand
 from fluxsched.executor.hosts import HostsExecutor
@@ -211,7 +211,7 @@ class Site:
             jobspec = Jobspec.from_command(["true"], nodes="1-3", exclusive=True, elastic=True)
         r = r_of(ranks, host="n")
         r["execution"]["nslots"] = nslots
-        return JobLaunch(jobid, jobspec, r, {}, Path("/spool"), None)
+        return JobLaunch(jobid, jobspec, r, TaskSettings({}, Path("/spool")))
 
     async def close(self) -> None:
         self.executor.close()

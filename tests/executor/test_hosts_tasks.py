@@ -18,7 +18,7 @@ from fluxsched.core.batch import script_file
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
-from fluxsched.executor.base import JobLaunch, Reports, ResumedJob, spool_directory
+from fluxsched.executor.base import JobLaunch, Reports, ResumedJob, TaskSettings, spool_directory
 from fluxsched.executor.keeper import KeeperOutside, KeeperService, LeaseTerms
 from fluxsched.executor.local import LocalExecutor
 from fluxsched.services.task_output import Budget, TaskOutput
@@ -70,7 +70,7 @@ class RealSite(Site):
         jobspec = Jobspec.parse(tree)
         r = r_of(ranks, host="n")
         r["execution"]["nslots"] = ntasks
-        self.launches.append(JobLaunch(jobid, jobspec, r, {}, self.spool, None))
+        self.launches.append(JobLaunch(jobid, jobspec, r, TaskSettings({}, self.spool)))
         self.executor.start(self.launches[-1])
 
     async def ended(self, jobid: int = 1) -> int:

@@ -21,7 +21,7 @@ from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProto
 from fluxsched.executor import keeper as process
 from fluxsched.executor import proxy
 from fluxsched.executor import wire as msg
-from fluxsched.executor.base import JobLaunch, ResumedJob
+from fluxsched.executor.base import JobLaunch, ResumedJob, TaskSettings
 from fluxsched.executor.keeper import Keeper, KeeperOutside, KeeperService
 from fluxsched.executor.proxy import LIMITS, KeeperLimits, LocalKeeperHost
 from fluxsched.executor.wire import connected
@@ -125,7 +125,7 @@ async def test_equal_jobspecs_are_read_once_and_a_wrong_one_fails_its_job_alone(
     with kept.instance(BEGUN, *starts):
         await kept.until(lambda: len(kept.heard) >= 2)
     first, third = kept.made[0].launched
-    assert (first.jobid, third.jobid, first.spool) == (1, 3, Path("/spool"))
+    assert (first.jobid, third.jobid, first.settings.spool) == (1, 3, Path("/spool"))
     assert first.jobspec is third.jobspec
     assert first.jobspec.environment == {"LANG": "C"}
     welcome, failed = kept.heard
@@ -140,7 +140,7 @@ async def test_a_keeper_of_another_host_spools_at_its_own_place_and_ends_all_job
     jobspec = msg.packed_jobspec(Jobspec.from_command(["true"]))
     with kept.instance(BEGUN, *[msg.StartJob(jobid, 0, jobspec, {}) for jobid in (1, 2)]):
         await kept.until(lambda: len(kept.made[0].launched) == 2)
-    assert {job.spool for job in kept.made[0].launched} == {Path("/scratch/spool")}
+    assert {job.settings.spool for job in kept.made[0].launched} == {Path("/scratch/spool")}
     kept.service.end_jobs()
     assert kept.made[0].killed == [(1, signal.SIGTERM), (2, signal.SIGTERM)]
 
@@ -564,7 +564,7 @@ def test_what_is_no_message_is_refused(frame):
 
 def elastic(ranks, *, going="", record=RECORD):
     jobspec = Jobspec.from_command(["true"], nodes={"min": 1, "max": 9}, exclusive=True, elastic=True)
-    launch = JobLaunch(1, jobspec, r_of(ranks), {}, Path("/spool"), None)
+    launch = JobLaunch(1, jobspec, r_of(ranks), TaskSettings({}, Path("/spool")))
     return ResumedJob(launch, record, None, going=Idset.parse(going))
 
 
@@ -620,7 +620,7 @@ async def test_after_a_restart_a_keeper_is_told_what_it_missed(bench, now, going
 @pytest.mark.parametrize("bench", [KeeperLimits(margin_s=0.0)], indirect=True)
 async def test_an_instance_in_a_job_says_itself_what_it_has_left_or_ends(bench):
     jobspec = Jobspec.from_command(["flux", "broker"], nodes={"min": 1, "max": 9}, exclusive=True, elastic=True)
-    launch = JobLaunch(1, jobspec, r_of("0-3"), {}, Path("/spool"), None)
+    launch = JobLaunch(1, jobspec, r_of("0-3"), TaskSettings({}, Path("/spool")))
     bench.resume()
     bench.executor.start(launch)
     bench.executor.start(bench.launch(2))

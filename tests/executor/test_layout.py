@@ -14,7 +14,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.executor import layout
-from fluxsched.executor.base import JobLaunch, spool_directory
+from fluxsched.executor.base import JobLaunch, TaskSettings, spool_directory
 from fluxsched.executor.cleanup import clear_orphans
 from fluxsched.executor.layout import TASKS_JOB_MAX, Tags, blocks, processing_units
 from fluxsched.system import processes
@@ -182,7 +182,7 @@ def pool(lead, worker):
 
 
 def start(shop, jobspec, r, jobid=1):
-    shop.executor.start(JobLaunch(jobid, jobspec, r, {}, shop.spool, None, shop.scratch))
+    shop.executor.start(JobLaunch(jobid, jobspec, r, TaskSettings({}, shop.spool, None, shop.scratch)))
 
 
 def grow(shop, r, ranks):

@@ -12,7 +12,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.doctor import installed
 from fluxsched.executor import usage
-from fluxsched.executor.base import JobLaunch
+from fluxsched.executor.base import JobLaunch, TaskSettings
 from fluxsched.executor.usage import Cgroups, Guarded, MemoryGuard, group_of
 
 MIB = 1 << 20
@@ -26,7 +26,7 @@ def launch(shop, program, asked=None):
     )
     entry = {"rank": "0", "children": {"core": "0"}, "amounts": {"memory": LIMIT_BYTES}}
     execution = {"R_lite": [entry], "nodelist": ["a0"], "starttime": 0, "expiration": 0, "nslots": 1}
-    return JobLaunch(1, jobspec, {"version": 1, "execution": execution}, {}, shop.spool, None)
+    return JobLaunch(1, jobspec, {"version": 1, "execution": execution}, TaskSettings({}, shop.spool))
 
 
 @pytest.fixture(autouse=True)

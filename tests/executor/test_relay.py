@@ -395,7 +395,7 @@ class Instance:
         request.respond(request.payload(dict))
 
     def handle(self, host: str, **options: Any) -> AsyncHandle:
-        return AsyncHandle(self.hosts.tasks(host).launched[1].environment["FLUXSCHED_URI"], **options)
+        return AsyncHandle(self.hosts.tasks(host).launched[1].settings.environment["FLUXSCHED_URI"], **options)
 
     async def run(self) -> Instance:
         await self.hosts.ready()

@@ -18,7 +18,7 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
-from fluxsched.executor.base import JobLaunch, Reports
+from fluxsched.executor.base import JobLaunch, Reports, TaskSettings
 from fluxsched.executor.cleanup import clear_orphans
 from fluxsched.executor.timed import TimedExecutor
 from fluxsched.executor.usage import TASK_ROWS_MAX, Meter, merged
@@ -151,7 +151,7 @@ import asyncio, json, sys
 from pathlib import Path
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.system.clock import SystemClock
-from fluxsched.executor.base import JobLaunch, Reports
+from fluxsched.executor.base import JobLaunch, Reports, TaskSettings
 from fluxsched.executor.local import LocalExecutor
 from fluxsched.system.loop import Turns
 
@@ -169,7 +169,7 @@ async def main():
     lite = [{"rank": "0", "children": {"core": "0-1"}}]
     execution = {"R_lite": lite, "nodelist": ["a"], "starttime": 0, "expiration": 0, "nslots": 2}
     jobspec = Jobspec.from_command(["sh", "-c", command], ntasks=2)
-    executor.start(JobLaunch(jobid, jobspec, {"version": 1, "execution": execution}, {}, spool, None))
+    executor.start(JobLaunch(jobid, jobspec, {"version": 1, "execution": execution}, TaskSettings({}, spool)))
     await asyncio.sleep(60)
 
 asyncio.run(main())
@@ -341,7 +341,7 @@ class Timed:
 
     def start(self, jobid, duration_s):
         jobspec = Jobspec.from_command(["true"], test_run_duration_s=duration_s)
-        self.executor.start(JobLaunch(jobid, jobspec, {}, {}, Path("unused"), None))
+        self.executor.start(JobLaunch(jobid, jobspec, {}, TaskSettings({}, Path("unused"))))
 
     async def until(self, *expected):
         async with asyncio.timeout(TIMED_WAIT_S):

@@ -53,8 +53,8 @@ async def test_of_too_many_the_oldest_are_forgotten_with_all_that_is_theirs(worl
     await eventually(lambda: remembered(site) == [waits, *jobs[-2:]])
     assert [job["id"] for job in (await peer.ok("job-manager.list", {"states": ["INACTIVE"]}))["jobs"]] == jobs[:-3:-1]
     assert (await peer.call("job-manager.lookup", {"id": jobs[0], "keys": ["eventlog"]})).errnum == ENOENT
-    kept = {spool_directory(site.effects.spool, jobid).name for jobid in jobs[-2:]}
-    assert {path.name for path in site.effects.spool.iterdir()} == kept
+    kept = {spool_directory(site.effects.settings.spool, jobid).name for jobid in jobs[-2:]}
+    assert {path.name for path in site.effects.settings.spool.iterdir()} == kept
     assert site.store.read("SELECT count(*) FROM part") == [(2,)]
     assert (await peer.ok("instance.stats-get"))["ended_jobs"] == 2
     found = await peer.ok("job-manager.lookup", {"id": waits, "keys": ["jobspec"]})
