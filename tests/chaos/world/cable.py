@@ -10,14 +10,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
-from tests.chaos.world.network import Inbox
+from tests.chaos.world.network import ReceivingEnd
 from tests.chaos.world.processes import Process
 from tests.chaos.world.virtual_time import Run, VirtualTime
-
-if TYPE_CHECKING:
-    import asyncio
 
 UP, DOWN = "up", "down"
 """From the host to the instance, and back."""
@@ -62,37 +58,22 @@ class Way:
         self._queue.clear()
 
 
-class CableEnd:
+class CableEnd(ReceivingEnd):
     """A `transport.base.Client` of one of the two processes."""
 
     def __init__(self, process: Process, way: Way) -> None:
-        self.lost: str | None = None
-        self.process = process
+        super().__init__(process)
         self.other: CableEnd | None = None
         self.has_heard = False
         """Whether anything has come."""
         self.on_over: Callable[[], object] = lambda: None
         """Called once when the connection is over at this side."""
         self._way = way
-        self._inbox = Inbox(self._notify)
-        self._wake: Callable[[], object] = lambda: None
-        process.on_end.append(self._process_ended)
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is sent or comes any more."""
         return self._inbox.ending is not None
-
-    def start(self, loop: asyncio.AbstractEventLoop | None, wake: Callable[[], object]) -> None:
-        """See `Client.start`."""
-        self._wake = wake
-        self._notify()
-
-    def receive(self, limit: int) -> list[list[bytes]]:
-        """See `Client.receive`."""
-        taken = self._inbox.take(limit)
-        self.lost = self._inbox.lost
-        return taken
 
     def send(self, frames: Sequence[bytes]) -> None:
         """See `Client.send`."""
@@ -131,10 +112,7 @@ class CableEnd:
             self._end_other("connection closed")
         self.on_over = lambda: None
         self.end(reason)
-        self._wake = lambda: None
-
-    def _notify(self) -> None:
-        self.process.run(lambda: self._wake())
+        super()._process_ended(reason)
 
 
 CRASHED = "its host crashed"

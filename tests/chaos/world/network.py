@@ -222,6 +222,35 @@ class Inbox:
             self._notify()
 
 
+class ReceivingEnd:
+    """Receiving half of a `transport.base.Client` of a simulated process."""
+
+    def __init__(self, process: Process) -> None:
+        self.lost: str | None = None
+        self.process = process
+        self._inbox = Inbox(self._notify)
+        self._wake: Callable[[], object] = lambda: None
+        process.on_end.append(self._process_ended)
+
+    def start(self, loop: asyncio.AbstractEventLoop | None, wake: Callable[[], object]) -> None:
+        """See `Client.start`."""
+        self._wake = wake
+        self._notify()
+
+    def receive(self, limit: int) -> list[list[bytes]]:
+        """See `Client.receive`."""
+        taken = self._inbox.take(limit)
+        self.lost = self._inbox.lost
+        return taken
+
+    def _process_ended(self, reason: str) -> None:
+        """Let go of what the process had in memory: the other one may live on, and know this end."""
+        self._wake = lambda: None
+
+    def _notify(self) -> None:
+        self.process.run(lambda: self._wake())
+
+
 class SimClient:
     """A `transport.base.Client` at one end of a link."""
 

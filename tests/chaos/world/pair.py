@@ -8,42 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING
 
-from tests.chaos.world.network import Inbox
+from tests.chaos.world.network import ReceivingEnd
 from tests.chaos.world.processes import Process
-
-if TYPE_CHECKING:
-    import asyncio
 
 DELAY_S = 0.0001, 0.003
 """How long a message takes until the other process looks (seconds)."""
 CLOSED = "connection closed"
 
 
-class PairEnd:
+class PairEnd(ReceivingEnd):
     """A `transport.base.Client` of one of the two processes."""
 
     def __init__(self, process: Process, chance: Random) -> None:
-        self.lost: str | None = None
-        self.process = process
+        super().__init__(process)
         self.other: PairEnd | None = None
         self._chance = chance
-        self._inbox = Inbox(self._notify)
         self._last_s = 0.0
-        self._wake: Callable[[], object] = lambda: None
-        process.on_end.append(self._process_ended)
-
-    def start(self, loop: asyncio.AbstractEventLoop | None, wake: Callable[[], object]) -> None:
-        """See `Client.start`."""
-        self._wake = wake
-        self._notify()
-
-    def receive(self, limit: int) -> list[list[bytes]]:
-        """See `Client.receive`."""
-        taken = self._inbox.take(limit)
-        self.lost = self._inbox.lost
-        return taken
 
     def send(self, frames: Sequence[bytes]) -> None:
         """See `Client.send`."""
@@ -58,9 +39,8 @@ class PairEnd:
             self._inbox.ending = CLOSED
 
     def _process_ended(self, reason: str) -> None:
-        """Close, and let go of what the process had in memory: the other process may live on, and know this end."""
         self.close()
-        self._wake = lambda: None
+        super()._process_ended(reason)
 
     def _carry(self, deliver: Callable[[PairEnd], None]) -> None:
         other = self.other
@@ -68,9 +48,6 @@ class PairEnd:
             time = self.process.time
             self._last_s = max(self._last_s, time.now_s + self._chance.uniform(*DELAY_S))
             time.at(self._last_s, lambda: deliver(other))
-
-    def _notify(self) -> None:
-        self.process.run(lambda: self._wake())
 
 
 def pair(one: Process, two: Process, chance: Random) -> tuple[PairEnd, PairEnd]:

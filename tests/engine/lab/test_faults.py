@@ -40,24 +40,17 @@ def exceptions(site: Site, jobid: str) -> list[str]:
     return [line for line in lines if "exception" in line]
 
 
-def test_a_killed_keeper_takes_its_tasks_and_returns(site: Site) -> None:
+@pytest.mark.parametrize("killed", ["guard", "keeper"])
+def test_a_killed_guard_or_keeper_takes_its_tasks_and_the_host_returns(site: Site, killed: str) -> None:
     jobid = sleeping_everywhere(site, "sleep 5001")
     guard, keeper = guard_and_keeper(site, "n3")
-    site.lab.kill("n3", keeper.pid)
+    site.lab.kill("n3", (guard if killed == "guard" else keeper).pid)
     assert any("n3" in line for line in exceptions(site, jobid))
     until(lambda: not site.everywhere("sleep 5001"), "no task is left")
     until(lambda: site.up() == site.all, "the host is online again")
-    assert guard_and_keeper(site, "n3")[0] == guard
+    if killed == "keeper":
+        assert guard_and_keeper(site, "n3")[0] == guard
     assert site("run", "-N4", "-n4", "hostname").split()
-
-
-def test_a_killed_guard_leaves_nothing(site: Site) -> None:
-    jobid = sleeping_everywhere(site, "sleep 5002")
-    guard, _ = guard_and_keeper(site, "n3")
-    site.lab.kill("n3", guard.pid)
-    assert any("n3" in line for line in exceptions(site, jobid))
-    until(lambda: not site.everywhere("sleep 5002"), "no task is left")
-    until(lambda: site.up() == site.all, "the host is online again")
 
 
 def test_a_host_whose_link_is_cut_is_fenced_before_its_job_has_ended(site: Site) -> None:
