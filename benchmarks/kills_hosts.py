@@ -2,16 +2,21 @@
 
     python benchmarks/kills_hosts.py [--kills 50] [--hosts 4] [--engine ssh] [--seed 1]
 
-Hosts are namespaces of this machine (root, Linux). Each job has whole hosts, and each of its tasks takes a lock of its
-host for as long as it lives, which the kernel gives back however it ends; a task that finds the lock taken, or that
-runs for the second time, is a violation, and so are a job that was acknowledged and is unknown later or never ends, and
-a process that is left at the end. Prints how often what was killed, how long it took until all hosts were back, and how
-jobs ended; fails at any violation.
+Hosts are namespaces of this machine (root, Linux). Each job has whole hosts. Each of its tasks is two processes, some
+a third one in a session of its own; some ignore SIGTERM, and some run for longer than a lease lasts. A task takes a
+lock of its host for as long as any process of it lives, which the kernel gives back however it ends, and writes down
+that it begins.
+
+Violations: a task that finds the lock taken, or begins for the second time; a process, on any host, with the mark of
+our tasks in its environment although its job has ended; a job that was acknowledged and is unknown later, or never
+ends; a keeper that is left at the end. Prints how often what was killed, how long it took until all hosts were back,
+and how jobs ended; fails at any violation.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -40,11 +45,18 @@ CONFIG = """
 kind = "none"
 orphan-timeout = "6s"
 """
+LONG = 0.2
+"""Share of jobs whose tasks run for longer than a lease lasts: what is left of them is there to be found."""
 TASK = """
 exec 9>>$RECORDS/lock-$(hostname)
 flock -n 9 || echo "held $FLUX_JOB_ID $(hostname)" >>$RECORDS/violations
 echo "$FLUX_JOB_ID $FLUX_TASK_RANK $(hostname)" >>$RECORDS/begun
-exec sleep 0.$FLUX_JOB_CC
+case $FLUX_JOB_CC in
+    *[123]) trap '' TERM ;;
+    *[45]) setsid sleep $1$FLUX_JOB_CC & ;;
+esac
+sleep $1$FLUX_JOB_CC
+wait
 """
 
 
@@ -58,19 +70,24 @@ class Trial:
         self.records = lab.home / "records"
         self.records.mkdir()
         script = self.records / "task"
-        script.write_text(f"RECORDS={self.records}\n{TASK}")
+        script.write_text(TASK)
+        self.mark = f"RECORDS={self.records}"
         config = self.records / "site.toml"
         config.write_text(CONFIG)
         self.site = Site(lab, engine, "--statedir", str(lab.home / "state"), "--config", str(config))
         self.acknowledged: set[str] = set()
+        self.left: set[int] = set()
+        """Processes of tasks that were found after the end of their jobs."""
+        self.seen: set[int] = set()
         self.violations: list[str] = []
         self.back_s: defaultdict[str, list[float]] = defaultdict(list)
 
     def submit(self) -> None:
         """Keep some jobs waiting."""
         hosts = self.chance.choice([1, 1, 1, 2, len(self.lab.names)])
-        words = ["submit", "--cc=1-9", f"-N{hosts}", f"-n{hosts}", "--exclusive", "sh", self.records / "task"]
-        with self.lab.popen("n1", "fluxsched", *words) as process:
+        copies, tens = (self.chance.randint(1, 9), "2") if self.chance.random() < LONG else ("1-9", "0.")
+        options = [f"--cc={copies}", f"-N{hosts}", f"-n{hosts}", "--exclusive", f"--env={self.mark}"]
+        with self.lab.popen("n1", "fluxsched", "submit", *options, "sh", self.records / "task", tens) as process:
             self.acknowledged |= set(process.communicate()[0].split())
 
     def jobs(self) -> dict[str, str]:
@@ -81,10 +98,31 @@ class Trial:
     def load(self, duration_s: float) -> None:
         end_s = time.monotonic() + duration_s
         while time.monotonic() < end_s:
-            active = [status for status in self.jobs().values() if status in ACTIVE]
-            if len(active) < WAITING:
+            jobs = self.jobs()
+            self.find_left(jobs)
+            if sum(status in ACTIVE for status in jobs.values()) < WAITING:
                 self.submit()
             time.sleep(0.1)
+
+    def find_left(self, jobs: dict[str, str]) -> None:
+        """Look for processes of jobs that had ended before."""
+        found = self.tasks()
+        self.seen |= found.keys()
+        for pid, variables in found.items():
+            jobid = variables.get("FLUX_JOB_ID", "")
+            if jobs.get(jobid, "RUN") not in ACTIVE and pid not in self.left:
+                self.left.add(pid)
+                self.violations.append(f"left of {jobid}, which is {jobs[jobid]}: {task_text(pid, variables)}")
+
+    def tasks(self) -> dict[int, dict[str, str]]:
+        """Return the variables of our tasks' processes on all hosts by process id outside of the lab."""
+        found: dict[int, dict[str, str]] = {}
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                words = path.read_bytes().decode(errors="replace").split("\0")
+                if self.mark in words:
+                    found[int(path.parent.name)] = dict(word.split("=", 1) for word in words if "=" in word)
+        return found
 
     def fail(self) -> None:
         """Have something fail, and wait until all hosts are back."""
@@ -137,12 +175,12 @@ class Trial:
     def settle(self) -> None:
         """Judge what is left and what was recorded."""
         end_s = time.monotonic() + SETTLE_S
-        while any(status in ACTIVE for status in self.jobs().values()):
+        while not (found := self.jobs()) or any(status in ACTIVE for status in found.values()):
             if time.monotonic() > end_s:
-                self.violations.append(f"jobs never end: {self.jobs()}")
+                self.violations.append(f"jobs never end: {found}")
                 break
             time.sleep(0.5)
-        found = self.jobs()
+        self.find_left(found)
         self.violations += [f"lost: {jobid}" for jobid in self.acknowledged - found.keys()]
         lines = self.records.joinpath("begun").read_text().splitlines()
         begun = Counter(tuple(line.split()[:2]) for line in lines)
@@ -152,10 +190,16 @@ class Trial:
         held = self.records / "violations"
         self.violations += held.read_text().splitlines() if held.exists() else []
         self.site.stop()
-        for text in (str(self.records), "--connect"):
-            time.sleep(1.0)
-            self.violations += [f"left on {name}: {one}" for name, one in self.site.everywhere(text).items()]
+        time.sleep(1.0)
+        self.violations += [f"left on {name}: {one}" for name, one in self.site.everywhere("--connect").items()]
+        self.violations += [f"left after the stop: {task_text(*one)}" for one in self.tasks().items()]
         print(f"{len(self.acknowledged)} jobs, {len(lines)} tasks began; {dict(Counter(found.values()))}")
+        print(f"{len(self.seen)} processes of tasks were seen, {len(self.left)} of them after the end of their job")
+
+
+def task_text(pid: int, variables: dict[str, str]) -> str:
+    """Return the task to which a process belongs."""
+    return f"process {pid} of task {variables.get('FLUX_TASK_RANK')} of {variables.get('FLUX_JOB_ID')}"
 
 
 def main() -> int:
