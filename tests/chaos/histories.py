@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.chaos.checkers.base import Judges, Site, Truth
 from tests.chaos.observations import (
+    EPOCH_S,
     Answered,
+    KeeperConnected,
     LinkEnded,
     Observation,
     ProcessEnded,
@@ -15,6 +18,8 @@ from tests.chaos.observations import (
     TaskBegan,
     TaskEnded,
     TaskGrew,
+    TasksBegan,
+    TasksEnded,
     TaskShrank,
 )
 from tests.chaos.wire import idset
@@ -26,6 +31,8 @@ SITE = Site(
     duration_max={"lab": 60.0},
     nodes_max={"lab": 1},
 )
+HOSTS_SITE = replace(SITE, hosts=("node0", "node1", "node2", "node3"), kill_timeout_s=5.0)
+"""The same with a keeper on each host."""
 CLEAN = ("submit", "validate", "depend", "priority", "alloc", "start", "finish", "release", "free", "clean")
 
 
@@ -47,6 +54,11 @@ def log(names: tuple[str, ...] = CLEAN, status: int = 0) -> list[dict[str, Any]]
     """An eventlog of these events, a second apart."""
     contexts = {"finish": {"status": status}, "exception": {"type": "cancel", "severity": 0}}
     return [{"timestamp": float(at), "name": name, "context": contexts.get(name, {})} for at, name in enumerate(names)]
+
+
+def online(at_s: float, ranks: str) -> dict[str, Any]:
+    """An event of the journal."""
+    return {"timestamp": EPOCH_S + at_s, "name": "online", "context": {"idset": ranks}}
 
 
 def truth(
@@ -135,6 +147,23 @@ class History:
             for rank in map(int, ranks.split(","))
         }
         self._see(TaskBegan(self.now_s, jobid, 0, used))
+
+    def begin_on(self, rank: int, jobid: int, task: int = 0, recorded: str = "0-3") -> None:
+        """A task of it runs on a host."""
+        self.now_s += 1
+        on_record = frozenset(f"node{one}" for one in idset(recorded))
+        cores = {rank: SITE.cores[rank]}
+        self._see(TasksBegan(self.now_s, f"node{rank}", jobid, frozenset({task}), cores, on_record))
+
+    def end_on(self, rank: int, jobid: int, status: int = 0) -> None:
+        """None is left there."""
+        self.now_s += 1
+        self._see(TasksEnded(self.now_s, f"node{rank}", jobid, rank, status))
+
+    def connect(self, host: str) -> None:
+        """The keeper of a host has connected."""
+        self.now_s += 1
+        self._see(KeeperConnected(self.now_s, host))
 
     def spread(self, jobid: int, ranks: str) -> None:
         """They run there, too."""

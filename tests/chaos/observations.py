@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+EPOCH_S = 1_700_000_000.0
+"""The wall time at which worlds begin, by clocks that are right."""
+
 
 class Connected(NamedTuple):
     """A client has connected; `link` is the connection's number."""
@@ -135,6 +138,13 @@ class HostStopped(NamedTuple):
     until_s: float
 
 
+class KeeperConnected(NamedTuple):
+    """The instance has taken a connection of a host's keeper, in place of all before it."""
+
+    at_s: float
+    host: str
+
+
 class ProcessStarted(NamedTuple):
     """A simulated process has started, for the `number`th time."""
 
@@ -173,6 +183,7 @@ Observation = (
     | TasksBegan
     | TasksEnded
     | HostStopped
+    | KeeperConnected
     | ProcessStarted
     | ProcessEnded
     | Faulted

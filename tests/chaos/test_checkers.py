@@ -9,7 +9,7 @@ import pytest
 
 from tests.chaos.checkers.base import Judges, Violation
 from tests.chaos.checkers.every import all_checkers
-from tests.chaos.histories import CLEAN, SITE, History, log, resources, truth
+from tests.chaos.histories import CLEAN, HOSTS_SITE, SITE, History, log, online, resources, spec, truth
 
 Write = Callable[[History, Judges], object]
 
@@ -95,6 +95,17 @@ def unanswered_submit(h: History, j: Judges) -> None:
 def test_nothing_is_said_of_a_history_that_keeps_the_laws(write: Write) -> None:
     judges = Judges(all_checkers(SITE))
     write(History(judges), judges)
+
+
+def test_a_host_may_be_online_once_nothing_is_left_there() -> None:
+    judges = Judges([checker for checker in all_checkers(HOSTS_SITE) if checker.name == "hosts"])
+    h = History(judges)
+    h.begin_on(1, 7)
+    h.kill("keeper-node1")
+    h.connect("node1")
+    h.end_on(1, 7, 9)
+    with pytest.raises(Violation, match="0 jobs tried 4 hosts"):  # what is looked at after that
+        judges.settled(truth(journal=[online(h.now_s, "0-1")], specs={7: spec()}))
 
 
 COMPLETED = {7: {"id": 7, "state": "INACTIVE", "result": "COMPLETED"}}
@@ -258,13 +269,21 @@ BREAKS: list[tuple[str, str, Write]] = [
     ("sizes", "though sched-a was told that they are free", steps(
         ("submit", 7), ("place", "sched-a", 7, "0-1"), ("begin", 7, "0,1"),
         ("tell", "sched-a", "sched.free", {"id": 7, "R": resources("1")}))),
+    ("hosts", "run a second time", steps(("begin_on", 0, 7), ("end_on", 0, 7), ("begin_on", 1, 7))),
+    ("hosts", "{'node1'} are not on record", steps(("place", "sched-a", 7, "0-1"), ("begin_on", 0, 7, 0, "0"))),
+    ("hosts", "was told that it is free", steps(
+        ("begin_on", 1, 7), ("tell", "sched-a", "sched.free", {"id": 7, "R": resources("1")}))),
+    ("hosts", "are left", steps(("begin_on", 0, 7), ("settled",))),
+    ("hosts", "target 1 was online from 4.5 s on", steps(
+        ("begin_on", 1, 7), ("kill", "keeper-node1"), ("connect", "node1"), ("wait", 2.0), ("end_on", 1, 7),
+        ("settled", With(journal=[online(4.5, "0-1")], specs={7: spec()})))),
     ("rest", "still counts", steps(("settled", With(schedulers={"sched-a": {"groups": {}, "running": 1}})))),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "text", "write"), BREAKS, ids=[f"{name}: {text}" for name, text, _ in BREAKS])
 def test_a_checker_finds_the_violation(name: str, text: str, write: Write) -> None:
-    judges = Judges([checker for checker in all_checkers(SITE) if checker.name == name])
+    judges = Judges([checker for checker in all_checkers(HOSTS_SITE) if checker.name == name])
     with pytest.raises(Violation) as caught:
         write(History(judges), judges)
     assert caught.value.checker == name
@@ -272,4 +291,4 @@ def test_a_checker_finds_the_violation(name: str, text: str, write: Write) -> No
 
 
 def test_every_checker_is_shown_a_violation() -> None:
-    assert {name for name, _, _ in BREAKS} == {checker.name for checker in all_checkers(SITE)}
+    assert {name for name, _, _ in BREAKS} == {checker.name for checker in all_checkers(HOSTS_SITE)}

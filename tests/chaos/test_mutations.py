@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.mutations.report import notice
+from tests.chaos.mutations.report import notice, seeds_for
 from tests.chaos.mutations.sabotage import Sabotage, function_of, sabotaged
-from tests.chaos.mutations.table import SABOTAGES, STORE
+from tests.chaos.mutations.table import HOSTS, SABOTAGES, STORE
 from tests.chaos.runs import run, settle
+from tests.chaos.runs.host_points import POINTS
 
 WANTED = 30
 QUICKLY_NOTICED = (
@@ -47,6 +48,18 @@ def test_a_sabotage_is_noticed(name: str) -> None:
 def test_damage_that_no_start_notices_is_noticed(one: Sabotage) -> None:
     """By what is lost of a copy of the state, in the first disasters that damage one so."""
     assert notice(one, (27, 29, 30, 31, 40, 55, 63, 75, 76)).checker == "damage"
+
+
+def test_each_sabotage_of_hosts_has_a_disaster_that_is_made_for_it() -> None:
+    assert [one.name for one in HOSTS] == list(POINTS)
+
+
+@pytest.mark.plain_only("exchanges the code of functions")
+@pytest.mark.parametrize("one", HOSTS, ids=lambda one: one.name)
+def test_a_sabotage_of_hosts_is_noticed(one: Sabotage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By jobs that never end, or by what is wrong of its tasks and hosts."""
+    monkeypatch.setattr(settle, "SETTLED_WITHIN_S", 300.0)
+    assert notice(one, seeds_for(one)[:1]).checker in ("hosts", "rest")
 
 
 @pytest.mark.plain_only("exchanges the code of functions")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.chaos.faults.faults import OF_HOSTS
-from tests.chaos.runs import crash_points
-from tests.chaos.runs.plan import CRASH_POINTS, HOSTS, SMALL_SEEDS, has_resizes, make_plan
+from tests.chaos.runs import crash_points, host_points
+from tests.chaos.runs.plan import CRASH_POINTS, HOST_POINTS, HOSTS, SMALL_SEEDS, has_resizes, make_plan
 from tests.chaos.runs.replay import Replay
 from tests.chaos.runs.run import run
 from tests.chaos.runs.shrink import shrink
@@ -37,6 +37,11 @@ def test_no_crash_while_a_job_changes_its_size_breaks_a_law() -> None:
 
 @pytest.mark.parametrize("seed", first(range(HOSTS, HOSTS + 12)))
 def test_no_disaster_of_hosts_breaks_a_law(seed: int) -> None:
+    assert not run(make_plan(seed)).violation, f"python -m tests.chaos --replay {seed}"
+
+
+@pytest.mark.parametrize("seed", range(HOST_POINTS, HOST_POINTS + host_points.COUNT))
+def test_no_disaster_that_is_made_for_a_rule_of_hosts_breaks_a_law(seed: int) -> None:
     assert not run(make_plan(seed)).violation, f"python -m tests.chaos --replay {seed}"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from tests.chaos.observations import (
     Answered,
     HostStopped,
+    KeeperConnected,
     LinkEnded,
     Observation,
     ProcessEnded,
@@ -159,6 +160,9 @@ class Checker:
     def host_stopped(self, stopped: HostStopped) -> None:
         """A host does nothing for a while."""
 
+    def keeper_connected(self, connected: KeeperConnected) -> None:
+        """The keeper of a host is connected."""
+
     def process_ended(self, ended: ProcessEnded) -> None:
         """A process is gone."""
 
@@ -171,7 +175,7 @@ class Checker:
 
 HOOKS = (
     "asked", "answered", "given_up", "told", "replied", "link_ended", "began", "ended", "grew", "shrank",
-    "tasks_wait", "tasks_began", "tasks_ended", "host_stopped", "process_ended",
+    "tasks_wait", "tasks_began", "tasks_ended", "host_stopped", "keeper_connected", "process_ended",
 )  # fmt: skip
 
 
@@ -215,6 +219,8 @@ class Judges:
                 self._each("tasks_ended", one)
             case HostStopped():
                 self._each("host_stopped", one)
+            case KeeperConnected():
+                self._each("keeper_connected", one)
             case ProcessEnded():
                 self._each("process_ended", one)
 

@@ -1,16 +1,29 @@
 """Jobs over several hosts: a task runs once, after the processes of all hosts are on record, and none once its job
-has ended or its target is free, whatever becomes of hosts and of what lies between them.
+has ended or its target is free, whatever becomes of hosts and of what lies between them. A host on which a keeper has
+left tasks is offline until they are gone.
 
 A host that was stopped is spared for a while: what runs on it cannot know how late it is before it has looked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 from tests.chaos.checkers.base import Call, Checker, Site, Truth
-from tests.chaos.observations import Answered, HostStopped, ProcessEnded, Received, TasksBegan, TasksEnded, TasksWait
-from tests.chaos.wire import cores_of
+from tests.chaos.observations import (
+    EPOCH_S,
+    Answered,
+    HostStopped,
+    KeeperConnected,
+    ProcessEnded,
+    Received,
+    TasksBegan,
+    TasksEnded,
+    TasksWait,
+)
+from tests.chaos.wire import cores_of, idset
 
 KEEPER = "keeper-"
 JUDGE = "judge"
@@ -18,6 +31,8 @@ OVER = frozenset({"finish", "free", "clean"})
 """Events of a job that has no tasks."""
 SPARED_S = 10.0
 """Time for which a host may have tasks after it was stopped, besides the kill timeout (seconds)."""
+TURN_S = 0.1
+"""Events of one turn have one time: more than it lasts (seconds)."""
 LATE_S = 120.0
 """How long tasks may outlast the time limit (seconds): a host may be away, and an instance that is dead ends none."""
 
@@ -39,6 +54,10 @@ class Hosts(Checker):
         self._statuses: dict[int, list[int]] = {}
         self._without_keeper: set[str] = set()
         """Hosts whose keeper has ended at some time."""
+        self._left: dict[tuple[int, int], float | None] = {}
+        """What keepers that have ended have left, by job and target: when the next one had connected, if it has."""
+        self._unusable: list[tuple[int, float, float]] = []
+        """Targets, and from when to when they must not have been online."""
         self._tried: set[int] = set()
 
     # ---- what happens
@@ -66,6 +85,9 @@ class Hosts(Checker):
 
     def tasks_ended(self, tasks: TasksEnded) -> None:
         """Nothing is left there."""
+        connected_s = self._left.pop((tasks.jobid, tasks.rank), None)
+        if connected_s is not None:
+            self._unusable.append((tasks.rank, connected_s, tasks.at_s))
         began = self._there.pop((tasks.jobid, tasks.rank), None)
         if isinstance(began, TasksBegan):
             self._statuses.setdefault(tasks.jobid, []).append(tasks.status)
@@ -78,9 +100,18 @@ class Hosts(Checker):
         self._stopped_s += stopped.until_s - stopped.at_s
 
     def process_ended(self, ended: ProcessEnded) -> None:
-        """A host may have lost what it ran."""
+        """A host may have lost what it ran, or have it left."""
         if ended.process.startswith(KEEPER):
-            self._without_keeper.add(ended.process.removeprefix(KEEPER))
+            host = ended.process.removeprefix(KEEPER)
+            self._without_keeper.add(host)
+            left = [key for key, tasks in self._there.items() if tasks.host == host]
+            self._left = dict.fromkeys(left) | self._left
+
+    def keeper_connected(self, connected: KeeperConnected) -> None:
+        """A keeper finds what one before it has left."""
+        for key, connected_s in self._left.items():
+            if connected_s is None and self._there[key].host == connected.host:
+                self._left[key] = connected.at_s
 
     # ---- fencing
 
@@ -122,11 +153,20 @@ class Hosts(Checker):
         for jobid, events in truth.eventlogs.items():
             is_elastic = "parts" in truth.specs[jobid]["attributes"]["user"]["chaos"]
             self._story(jobid, events, is_elastic=is_elastic)
+        self._offline(truth)
         if len(self._tried) < len(self.site.hosts):
             raise self.broken(f"{len(self._tried)} jobs tried {len(self.site.hosts)} hosts")
         for jobid in self._tried:
             if truth.jobs[jobid].get("result") != "COMPLETED":
                 raise self.broken(f"a host that is back does not run job {jobid}: {truth.eventlogs[jobid]}")
+
+    def _offline(self, truth: Truth) -> None:
+        """A host whose keeper is connected is not online before the tasks are gone that one before it has left."""
+        for rank, online_s, offline_s in _online(truth.journal):
+            for other, connected_s, gone_s in self._unusable:
+                if rank == other and min(offline_s, gone_s) - max(online_s, connected_s) > TURN_S:
+                    left = f"tasks that a keeper had left there until {gone_s} s"
+                    raise self.broken(f"target {rank} was online from {online_s} s on, in spite of {left}")
 
     def _story(self, jobid: int, events: list[dict[str, Any]], *, is_elastic: bool) -> None:
         exceptions = [event["context"] for event in events if event["name"] == "exception"]
@@ -140,3 +180,23 @@ class Hosts(Checker):
         statuses = self._statuses.get(jobid, [0])
         if not any(event["name"] == "finish" and event["context"]["status"] == max(statuses) for event in events):
             raise self.broken(f"tasks of job {jobid} ended with {statuses}; its log says {events}")
+
+
+def _online(journal: list[dict[str, Any]]) -> Iterator[tuple[int, float, float]]:
+    """Each time that a target was online: the target, and from when to when."""
+    since_s: dict[int, float] = {}
+    for event in journal:
+        at_s, context = event["timestamp"] - EPOCH_S, event.get("context", {})
+        came, gone = frozenset[int](), frozenset[int]()
+        match event["name"]:
+            case "restart":
+                came, gone = idset(context["online"]), frozenset(since_s)
+            case "online":
+                came = idset(context["idset"]) - since_s.keys()
+            case "offline":
+                gone = idset(context["idset"]) & since_s.keys()
+        for rank in gone:
+            yield rank, since_s.pop(rank), at_s
+        since_s |= dict.fromkeys(came, at_s)
+    for rank, at_s in since_s.items():
+        yield rank, at_s, inf

@@ -10,8 +10,8 @@ from tests.chaos.exhaustive.search import explore
 from tests.chaos.mutations.sabotage import Sabotage, sabotaged
 from tests.chaos.mutations.table import HOSTS as OF_HOSTS
 from tests.chaos.mutations.table import SABOTAGES
-from tests.chaos.runs import crash_points
-from tests.chaos.runs.plan import CRASH_POINTS, HOSTS, SMALL_SEEDS, make_plan
+from tests.chaos.runs import crash_points, host_points
+from tests.chaos.runs.plan import CRASH_POINTS, HOST_POINTS, HOSTS, SMALL_SEEDS, make_plan
 from tests.chaos.runs.run import run
 
 SEEDS = (
@@ -21,8 +21,7 @@ SEEDS = (
 )
 """These are tried, small ones first."""
 HOST_SEEDS = range(HOSTS, HOSTS + 300)
-"""And these for what only hosts with keepers of their own can notice."""
-
+"""And these, after the one that was made for it, for what only hosts with keepers of their own can notice."""
 
 LEVELS, SECONDS_MAX = 2, 600.0
 """What notices the sabotages of laws: levels of the exhaustive search, which take seconds."""
@@ -36,12 +35,15 @@ class Noticed(NamedTuple):
     checker: str
 
 
+def seeds_for(one: Sabotage) -> Sequence[int]:
+    """Those that are tried for a sabotage."""
+    return (HOST_POINTS + list(host_points.POINTS).index(one.name), *HOST_SEEDS) if one in OF_HOSTS else SEEDS
+
+
 def notice(one: Sabotage, seeds: Sequence[int] | None = None) -> Noticed:
     """The first seed that notices a sabotage, by what outsiders see alone."""
-    if seeds is None:
-        seeds = HOST_SEEDS if one in OF_HOSTS else SEEDS
     with sabotaged(one):
-        for seed in seeds:
+        for seed in seeds or seeds_for(one):
             violation = run(make_plan(seed), own_checks=False).violation
             if violation is not None:
                 return Noticed(one.name, seed, violation.checker)

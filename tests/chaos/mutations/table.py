@@ -344,6 +344,6 @@ HOSTS = (
         "replace(ResourceSet.parse(r), nslots=None)", "ResourceSet.parse(r)",
     ),
 )  # fmt: skip
-"""These need hosts of their own."""
+"""These need hosts of their own, and have a disaster each that is made for them (runs/host_points.py)."""
 
 SABOTAGES = RESOURCE + JOBS + ELASTIC + SCHEDULERS + SHELL + STORE + HOSTS

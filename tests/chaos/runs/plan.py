@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from tests.chaos.faults.faults import SLIPS, Fault, make_faults, make_host_faults, make_resize_faults, steps_s
-from tests.chaos.runs import crash_points
+from tests.chaos.runs import crash_points, host_points
 from tests.chaos.workload.actions import Action
 from tests.chaos.workload.generated import USERS, long_job, make_actions
 from tests.chaos.workload.sites import ChaosSite, make_hosts_site, make_site
@@ -21,6 +21,8 @@ CRASH_POINTS = 1_000_000
 """The seeds from here on are those of runs/crash_points.py."""
 HOSTS = 2_000_000
 """The seeds from here on have hosts that an engine holds."""
+HOST_POINTS = 3_000_000
+"""The seeds from here on are those of runs/host_points.py."""
 HOSTS_SIZES = (8, 3, 30.0), (12, 5, 60.0), (16, 8, 120.0)
 LONG_EVERY = 8
 """Every so many of these seeds has a long job on all hosts, one of which is cut off when its lease begins to matter."""
@@ -57,6 +59,9 @@ def has_resizes(seed: int) -> bool:
 
 def make_plan(seed: int) -> Plan:
     """The plan of a seed."""
+    if seed >= HOST_POINTS:
+        site, done, planned = host_points.make_host_point(seed - HOST_POINTS)
+        return Plan(seed, site, tuple(enumerate(done)), tuple(enumerate(planned)), host_points.HORIZON_S)
     if seed >= HOSTS:
         return _plan_of_hosts(seed)
     if seed >= CRASH_POINTS:

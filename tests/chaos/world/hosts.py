@@ -21,7 +21,7 @@ from fluxsched.instance.hosts import InstanceHosts
 from fluxsched.protocol.messages.instance import KeeperConnectRequest
 from fluxsched.services.keepers import KeeperConnection
 from fluxsched.system.loop import Turns
-from tests.chaos.observations import HostStopped, Observation
+from tests.chaos.observations import HostStopped, KeeperConnected, Observation
 from tests.chaos.world.cable import CRASHED, DELAY_S, DOWN, UP, Cable, CableEnd, HostPath
 from tests.chaos.world.disk import THE_END
 from tests.chaos.world.host_tasks import HostTasks, SimHostExecutor
@@ -272,8 +272,18 @@ class SimHosts:
         if cable is None:
             return None
         request = KeeperConnectRequest(host.name, host.name, VERSION, keeper.pid)
-        cable.up.carry(partial(process.run, partial(turns.post, partial(_arrive, hosts, request, cable))))
+        cable.up.carry(partial(process.run, partial(turns.post, partial(self._arrive, hosts, request, cable))))
         return cable.host_end
+
+    def _arrive(self, hosts: InstanceHosts, request: KeeperConnectRequest, cable: Cable) -> None:
+        end: Any = cable.instance_end
+        at_s = self.time.now_s
+        try:
+            hosts.arrived(request, cast(KeeperConnection, end))
+        except Refused:
+            end.close()
+        else:
+            self.world.tell(KeeperConnected(at_s, request.host))
 
     # ---- faults
 
@@ -323,11 +333,3 @@ class SimHosts:
             host.path.delay_s = DELAY_S
             host.fail_starts(False)
             host.come_back()
-
-
-def _arrive(hosts: InstanceHosts, request: KeeperConnectRequest, cable: Cable) -> None:
-    end: Any = cable.instance_end
-    try:
-        hosts.arrived(request, cast(KeeperConnection, end))
-    except Refused:
-        end.close()

@@ -12,10 +12,9 @@ from functools import partial
 from random import Random
 from typing import cast
 
+from tests.chaos.observations import EPOCH_S
 from tests.chaos.world.virtual_time import ProcessLoop, Run, VirtualTime
 
-EPOCH_S = 1_700_000_000.0
-"""The wall time at which worlds begin."""
 READING_S = 2e-6
 """What one reading of a clock takes."""
 SLOW_READING_S, SLOW_READINGS = 0.006, 0.01
