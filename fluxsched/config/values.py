@@ -358,8 +358,8 @@ def read_engine(table: TomlTable) -> EngineSettings:
         table.fault("kind", f'{kind} needs hosts = "n[1-4]"')
     elif kind is not None and hosts and kind not in (SSH, PROCESSES):
         table.fault("hosts", f"is for kind ssh: the hosts of {kind} are those of its allocation")
-    elif "kind" not in table and (hosts or start_s or orphan_s or address):
-        table.fault(None, f"has no kind: give one of {', '.join(ENGINE_KINDS)}")
+    elif "kind" not in table and hosts:
+        table.fault("hosts", 'is for kind ssh: give kind = "ssh", or name the hosts with --engine')
     table.done()
     return EngineSettings(
         kind or NO_ENGINE, hosts, START_TIMEOUT_S if start_s is None else start_s, orphan_s, address or None

@@ -200,7 +200,7 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         ('[engine]\nkind = "ssh"', '[engine] kind: ssh needs hosts = "n[1-4]"'),
         ('[engine]\nkind = "slurm"\nhosts = "n1"', "[engine] hosts: is for kind ssh: the hosts of slurm are those of"),
         ('[engine]\nkind = "ssh"\nhosts = "n[1-"', "[engine] hosts: hostlist: "),
-        ('[engine]\naddress = "login1"', "site.toml:1: [engine] has no kind: give one of slurm, flux, ssh"),
+        ('[engine]\nhosts = "n1"', 'site.toml:2: [engine] hosts: is for kind ssh: give kind = "ssh", or name the hosts'),
         ('[engine]\nkind = "auto"\nstart-timeout = 0', "[engine] start-timeout: 0 s is not within 1 s and 86400 s"),
         ('[engine]\nkind = "auto"\norphan-timeout = "2d"', "orphan-timeout: 172800 s is not within 4 s and 86400 s"),
         ('[engine]\nkind = "auto"\n[resource]\npath = "R"', "the hosts report their resources: remove"),
@@ -847,6 +847,12 @@ def test_an_engine_has_defaults_that_depend_on_a_state_directory() -> None:
     assert found.orphan_timeout(is_kept=True) == KEPT_ORPHAN_TIMEOUT_S
     given = parse_config(f"{text}\norphan-timeout = {ENGINE_TIME_MAX_S}", "site.toml").engine
     assert given.orphan_timeout(is_kept=True) == ENGINE_TIME_MAX_S
+
+
+def test_times_and_address_of_an_engine_that_the_command_line_names_need_no_kind() -> None:
+    found = parse_config('[engine]\norphan-timeout = "30s"\naddress = "login1"', "site.toml").engine
+    assert found == EngineSettings(orphan_timeout_s=30.0, address="login1")
+    assert found.named("slurm") == EngineSettings("slurm", orphan_timeout_s=30.0, address="login1")
 
 
 @pytest.mark.parametrize(
