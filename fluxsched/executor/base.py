@@ -146,6 +146,8 @@ class Reports:
     """(then): call `then` once all that was reported before is on disk."""
     released: Callable[[int, Idset], None] = no_op
     """(jobid, ranks): a running job that was to shrink has no process on these targets any more."""
+    lost: Callable[[int, Idset, str], None] = no_op
+    """(jobid, ranks, note): a running job goes on, though its tasks on these targets have failed and none is left."""
     fence: Callable[[PmiFence], None] = no_op
     """(fence): news of the job's tasks here for those of its other hosts; repeated until the job has ended."""
     spooled: Callable[[int, Sequence[str]], None] = no_op

@@ -14,9 +14,10 @@ import errno
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
+from operator import or_, sub
 from signal import SIGKILL, SIGTERM
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import structs
 
@@ -48,8 +49,10 @@ from fluxsched.system.loop import Turns
 
 log = logger("exec")
 
-NEXT, RANKS = "next", "ranks"
-"""Keys beside the records of a job's parts (`HOSTS`): the number of its next task, and the targets of each part."""
+NEXT, RANKS, FORMER = "next", "ranks", "former"
+"""Keys beside the records of a job's parts (`HOSTS`): the number of its next task, the targets of each part, and the
+tasks, status and usage of parts that had ended before the job got targets on their hosts again.
+"""
 NEVER_RAN = "it was ended before its tasks ran"
 ENDED = "ended"
 """Key of the record of a part that has ended: its wait status, what it used, and why it failed."""
@@ -99,6 +102,25 @@ class HostPart:
         """Return whether no process of it is left."""
         return self.record is not None and ENDED in self.record
 
+    def end(self) -> PartEnd:
+        """Return how it has ended."""
+        status, usage, _ = self.record[ENDED]
+        return PartEnd(self.tasks, status, usage)
+
+
+class PartEnd(NamedTuple):
+    """End of some tasks of a job, with what they used, if that was measured."""
+
+    tasks: Idset
+    status: int
+    usage: Mapping[str, Any] | None
+
+
+def end_of_all(ends: Sequence[PartEnd]) -> PartEnd:
+    """Return the end of several parts as that of one."""
+    tasks = reduce(or_, [end.tasks for end in ends])
+    return PartEnd(tasks, max(end.status for end in ends), merged([(end.tasks, end.usage) for end in ends]))
+
 
 @dataclass(slots=True)
 class HostsJob:
@@ -114,12 +136,27 @@ class HostsJob:
     is_started: bool = False
     note: str | None = None
     """Why a part of it has failed."""
+    former: PartEnd | None = None
+    """End of the parts that had ended before the job got targets on their hosts again."""
 
     def record(self) -> dict[str, Any]:
         """Return what is to be on record of the job."""
         recorded = {host: part.record for host, part in self.parts.items() if part.is_recorded}
         ranks = {host: str(part.ranks) for host, part in self.parts.items()}
-        return {HOSTS: recorded, NEXT: self.next, RANKS: ranks}
+        found = {HOSTS: recorded, NEXT: self.next, RANKS: ranks}
+        return found if self.former is None else found | {FORMER: [str(self.former.tasks), *self.former[1:]]}
+
+    def ends(self) -> list[PartEnd]:
+        """Return the ends of all parts that have ended."""
+        found = [part.end() for part in self.parts.values() if part.has_ended]
+        return found if self.former is None else [self.former, *found]
+
+    def begin_part(self, host: str, part: HostPart) -> None:
+        """Add a part on a host where the job has none, or none that has not ended."""
+        old = self.parts.pop(host, None)
+        if old is not None:
+            self.former = end_of_all([old.end()] if self.former is None else [self.former, old.end()])
+        self.parts[host] = part
 
     @property
     def goes_on_without_part(self) -> bool:
@@ -153,7 +190,7 @@ class HostsExecutor:
         return Reports(
             partial(self._started, host), partial(self._finished, host), partial(self._failed, host),
             partial(self._record, host), partial(self._raised, host), partial(self._opened, host), self._reports.stored,
-            partial(self._released, host), partial(self._fence, host),
+            partial(self._released, host), fence=partial(self._fence, host),
         )  # fmt: skip
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -194,6 +231,9 @@ class HostsExecutor:
             resumed[host].append(job._replace(record=recorded.get(host)))
             return
         found.next = max(found.next, int(stored.get(NEXT, 0)))
+        if FORMER in stored:
+            tasks, status, usage = stored[FORMER]
+            found.former = PartEnd(Idset.parse(tasks), status, usage)
         found.is_started = job.begun_s is not None
         for host, ranks in stored.get(RANKS, {}).items():  # also where all targets are to be given back
             if host in self._hosts:
@@ -204,12 +244,24 @@ class HostsExecutor:
             part.going = job.going & part.ranks
             if part.has_ended:
                 self._fences.gone(launch.jobid, host)
-                found.note = found.note or (None if found.goes_on_without_part else part.record[ENDED][2])
+                self._say_failed(found, part)
             else:
                 own = structs.replace(launch, ranks=part.ranks, is_shared=True)
                 resumed[host].append(job._replace(launch=own, record=part.record, going=part.going))
+        if idle := reduce(sub, [found.parts[host].going for host in found.running()], job.going):
+            self._turns.post(partial(self._reports.released, launch.jobid, idle))
         if not found.running():
             self._turns.post(partial(self._complete, found))
+
+    def _say_failed(self, job: HostsJob, part: HostPart) -> None:
+        """Say again that a part has failed, if it has: the instance before may have had no time for it, and a job that
+        needed its targets to keep its minimum may have others now.
+        """
+        note = part.record[ENDED][2]
+        if note is not None and job.goes_on_without_part:
+            self._turns.post(partial(self._reports.lost, job.launch.jobid, part.ranks, note))
+        else:
+            job.note = job.note or note
 
     def start(self, job: JobLaunch) -> None:
         """See `Executor.start`. Raises FluxschedError if it has no tasks, or a host has no keeper."""
@@ -289,6 +341,9 @@ class HostsExecutor:
             _add(parts, more.host(block.rank), block.rank, Idset.span(first, first + block.ntasks - 1))
         for host, part in parts.items():
             self._grow_part(job, host, part, more.restrict(part.ranks).to_json())
+        for part in job.parts.values():
+            if part.has_ended:
+                self._say_failed(job, part)
         self._keep(job)
 
     def _grow_part(self, job: HostsJob, host: str, new: HostPart, r: dict[str, Any]) -> None:
@@ -298,7 +353,7 @@ class HostsExecutor:
             old.tasks |= new.tasks
             self._hosts[host].grow_from(jobid, r, first)
             return
-        job.parts[host] = new
+        job.begin_part(host, new)
         try:
             self._hosts[host].start(structs.replace(job.launch, R=r, ranks=new.ranks, is_shared=True, first=first))
         except (FluxschedError, KeyError) as fault:
@@ -320,6 +375,7 @@ class HostsExecutor:
                 part.going |= some
                 self._hosts[host].shrink(jobid, some, grace_s)
         if idle:
+            job.tasks.remove(idle)
             self._turns.post(partial(self._reports.released, jobid, idle))
 
     def give_back(self, jobid: int, ranks: Idset) -> None:
@@ -468,6 +524,7 @@ class HostsExecutor:
         part.record = {ENDED: [status, usage, note]}
         if note is not None and job.goes_on_without_part and job.running():
             log.warning("job %s goes on without a part: %s", format_f58(jobid), note, extra=of_job(jobid))
+            self._turns.post(partial(self._reports.lost, jobid, part.ranks, note))
             note = None
         is_news = note is not None and job.note is None
         job.note = job.note or note
@@ -490,14 +547,13 @@ class HostsExecutor:
         jobid = job.launch.jobid
         self._forget(jobid)
         self._reports.record(jobid, None, no_op)
-        status = max(part.record[ENDED][0] for part in job.parts.values())
+        end = end_of_all(job.ends())
         if not job.is_started:
             self._reports.failed(jobid, job.note or NEVER_RAN)
             return
         if job.note is not None:
             self._reports.raised(jobid, "exec", job.note)
-        used = merged([(part.tasks, part.record[ENDED][1]) for part in job.parts.values()])
-        self._reports.finished(jobid, status, used)
+        self._reports.finished(jobid, end.status, None if end.usage is None else dict(end.usage))
 
     def _fence(self, host: str, one: PmiFence) -> None:
         self._answer(self._fences.arrived(host, one))

@@ -262,6 +262,7 @@ class Assembly:
             self.inputs.opened,
             effects.after_commit,
             effects.released,
+            effects.lost,
         )
         for name, executor in outside.executors(reports).items():
             effects.add_executor(name, executor)

@@ -283,6 +283,24 @@ class Allocation:
         self._lifecycle.shrink(job, ranks, note[:NOTE_CHARS_MAX])
         return self._lifecycle.end()
 
+    def lost(self, jobid: int, ranks: Idset, note: str, now_s: float) -> list[Effect]:
+        """Record that a running elastic job goes on without its tasks on these targets: it is shrunk by them, which its
+        scheduler learns once they are released. It keeps them if it would have a size that is not in its range.
+        """
+        job = self._jobs.get(jobid)
+        link = self._lifecycle.links.serving(job.queue.config.group)
+        unanswered = EMPTY if link is None else link.growing.get(jobid, EMPTY)
+        left = (ranks & job.held) - job.going - unanswered
+        try:
+            if not left:
+                return []
+            check_shrink(job, left, unanswered)
+        except Refused:
+            return []
+        self._lifecycle.begin(now_s)
+        self._lifecycle.shrink(job, left, note[:NOTE_CHARS_MAX])
+        return self._lifecycle.end()
+
     def alloc_annotated(self, scheduler: Hashable, jobid: int, annotations: dict[str, Any]) -> None:
         """ANNOTATE: changes what listings show. Nothing happens if the job has stopped waiting meanwhile."""
         self._lifecycle.links.get(scheduler)

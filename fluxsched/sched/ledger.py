@@ -891,10 +891,11 @@ class Elastic:
         self.choose_base()
         return found
 
-    def remove(self, ranks: Idset) -> None:
-        """Remove targets that the job no longer holds; a job that frees targets it need not release is about to end."""
-        if ranks - self.leaving - self.unstored:
-            self.is_settled = True
+    def remove(self, ranks: Idset, now_s: float) -> None:
+        """Remove targets that the job no longer holds. One that frees targets which it was not to release has lost
+        them, and pauses as after a shrink; with a size that is not in its range left, it is about to end.
+        """
+        is_lost = bool(ranks - self.leaving - self.unstored)
         for part in self.parts:
             part.leaving -= ranks
             part.ranks -= ranks
@@ -904,6 +905,9 @@ class Elastic:
         self.grown = [(since_s, left) for since_s, some in self.grown if (left := some - ranks)]
         for part in self.parts:
             part.base -= ranks
+        if is_lost:
+            self.paused_until_s = now_s + SHRINK_PAUSE_S
+            self.is_settled |= any(part.size not in part.nodes for part in self.parts)
         if not self.is_settled:
             self.choose_base()
 
@@ -1027,7 +1031,7 @@ class ElasticJobs:
         """Remove targets that the job has freed while it holds others."""
         assert allocation.elastic is not None
         before = allocation.elastic.base - ranks
-        allocation.elastic.remove(ranks)
+        allocation.elastic.remove(ranks, now_s)
         _move_base(allocation, before, book, now_s)
         self._note(allocation)
 

@@ -442,6 +442,11 @@ class JobEffects:
         if left:
             self.perform(self.manager.execution.released(jobid, left, final=False, now_s=self.now_s))
 
+    def lost(self, jobid: int, ranks: Idset, note: str) -> None:
+        """Record an executor's report that a running elastic job goes on without its tasks on these targets."""
+        if jobid in self.manager.jobs.active:
+            self.perform(self.manager.allocation.lost(jobid, ranks, note, self.now_s))
+
     def exec_failed(self, jobid: int, note: str, *, is_returned: bool = False) -> None:
         """Take an executor's failure to start the job; one that is returned is submitted again."""
         self._running.pop(jobid, None)

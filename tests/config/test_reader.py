@@ -200,7 +200,7 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         ('[engine]\nkind = "ssh"', '[engine] kind: ssh needs hosts = "n[1-4]"'),
         ('[engine]\nkind = "slurm"\nhosts = "n1"', "[engine] hosts: is for kind ssh: the hosts of slurm are those of"),
         ('[engine]\nkind = "ssh"\nhosts = "n[1-"', "[engine] hosts: hostlist: "),
-        ('[engine]\nhosts = "n1"', 'site.toml:2: [engine] hosts: is for kind ssh: give kind = "ssh", or name the hosts'),
+        ('[engine]\nhosts = "n1"', 'site.toml:2: [engine] hosts: is for kind ssh: give kind = "ssh", or name'),
         ('[engine]\nkind = "auto"\nstart-timeout = 0', "[engine] start-timeout: 0 s is not within 1 s and 86400 s"),
         ('[engine]\nkind = "auto"\norphan-timeout = "2d"', "orphan-timeout: 172800 s is not within 4 s and 86400 s"),
         ('[engine]\nkind = "auto"\n[resource]\npath = "R"', "the hosts report their resources: remove"),

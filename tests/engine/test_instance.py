@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -18,7 +19,7 @@ from fluxsched.instance.instance import Instance
 from fluxsched.instance.launch import StartOptions, check_config, check_start, settings_of
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.files import ENGINE_NAME
-from fluxsched.system.processes import stat_of
+from fluxsched.system.processes import children_of, stat_of
 from tests.engine.fakes import Fakes
 from tests.site import WAIT_S, World
 from tests.source import ROOT
@@ -226,6 +227,21 @@ async def test_an_instance_that_is_a_job_over_several_hosts_runs_its_tasks_there
     assert len(outer) == 2, "each task has the address of the outermost instance on its own host"
     assert sum(line.endswith("p[0-1]") for line in lines) == 2, "and finds it there"
     assert all(map(is_alive, pids_of(instance)))
+
+
+async def test_an_elastic_job_gives_back_a_host_on_which_its_tasks_were_killed(world: World) -> None:
+    instance = await world.instance(engine="processes:2")
+    await online(world, instance, "0-1")
+    status, jobid = await command(instance, "submit", "--elastic", "-N1-2", "sleep", "inf")
+    assert status == 0, jobid
+    jobid = jobid.strip()
+    await command(instance, "job", "wait-event", jobid, "start")
+    (keeper,) = children_of(engine_of(instance)._processes[1].pid)
+    os.kill(keeper, signal.SIGKILL)
+    status, printed = await command(instance, "run", "-N1", "--requires=host:p1", "echo", "again")
+    assert (status, printed) == (0, "again\n")
+    assert (await command(instance, "jobs", "-n", "-o", "{nodelist}"))[1].strip() == "p0"
+    assert "was killed" in (await command(instance, "job", "eventlog", jobid))[1]
 
 
 async def test_an_elastic_job_on_hosts_is_no_instance_of_its_own(world: World) -> None:

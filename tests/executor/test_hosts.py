@@ -152,6 +152,7 @@ class Site:
             lambda jobid: self.said.append(("opened", jobid)),
             self.turns.post,
             lambda jobid, ranks: self.said.append(("released", jobid, str(ranks))),
+            lambda jobid, ranks, note: self.said.append(("lost", jobid, str(ranks), note)),
         )
         self.remotes: dict[str, RemoteKeeper] = {}
         self.servers = RelayServer(json=False), RelayServer(json=True)
@@ -351,11 +352,58 @@ async def test_an_elastic_job_goes_on_without_a_host_that_was_lost():
     site.keepers["n1"].turns.stop()
     await site.until(lambda: "n1" in site.lost)
     assert site.records[1]["hosts"]["n1"]["ended"][2] == "host n1 was lost"
+    await site.until(lambda: site.reported("lost"))
+    assert site.reported("lost") == [(1, "1", "host n1 was lost")]
+    site.executor.shrink(1, Idset.parse("1"))
+    await site.until(lambda: site.reported("released"))
+    assert site.reported("released") == [(1, "1")]
     site.tasks("n0").end(1, 256)
     await site.until(lambda: site.reported("finished"))
     assert site.reported("finished")[0][:2] == (1, 256)
     assert not site.reported("raised")
     await site.close()
+
+
+async def test_the_next_instance_says_again_which_part_of_an_elastic_job_was_lost_and_releases_it(site):
+    launch = site.launch(1, "0-1", elastic=True)
+    site.executor.start(launch)
+    await site.until(lambda: site.reported("started"))
+    site.tasks("n1").reports.failed(1, "its keeper was killed")
+    await site.until(lambda: site.reported("lost"))
+    site.turns.stop()
+    for cable in site.cables.values():
+        cable.close()
+    site.said.clear()
+    site.begin()
+    site.resume(ResumedJob(launch, site.records[1], 1.0, going=Idset.parse("1")))
+    site.connect()
+    await site.until(lambda: site.reported("released"))
+    assert site.reported("lost") == [(1, "1", "n1: its keeper was killed")]
+    assert site.reported("released") == [(1, "1")]
+
+
+async def test_an_elastic_job_that_gets_a_host_again_keeps_status_and_usage_of_what_ended_there(site):
+    site.executor.start(site.launch(1, "0-1", elastic=True))
+    await site.until(lambda: site.reported("started"))
+    for status in (512, 256):
+        site.tasks("n1").end(1, status)
+        await site.until(lambda status=status: site.records[1]["hosts"]["n1"].get("ended", [None])[0] == status)
+        begun = len(site.tasks("n1").open)
+        site.executor.grow(1, r_of("1", host="n"))
+        await site.until(lambda begun=begun: len(site.tasks("n1").open) > begun)
+    assert site.records[1]["former"][:2] == ["2-4", 512]
+    site.turns.stop()
+    for cable in site.cables.values():
+        cable.close()
+    site.begin()
+    site.resume(ResumedJob(site.launch(1, "0-1", elastic=True), site.records[1], 1.0))
+    site.connect()
+    site.tasks("n1").end(1)
+    site.tasks("n0").end(1)
+    await site.until(lambda: site.reported("finished"))
+    _, status, usage = site.reported("finished")[0]
+    assert status == 512
+    assert usage["user_s"] == 4 * 0.5
 
 
 async def test_the_lease_of_a_keeper_ends_though_its_connection_does_not():

@@ -178,6 +178,20 @@ def test_sizes_are_values_of_the_range(world):
     assert seen(world)["nnodes"] == 8
 
 
+def test_targets_on_which_its_tasks_failed_are_left_where_its_range_allows(world):
+    started(world, elastic("2-4"))
+    shrink(world, "3")
+    world.do("lost", 1, ids("0,3,9"), "host node0 was lost")
+    assert world.contexts(1, "shrink")[1:] == [{"ranks": "0", "note": "host node0 was lost"}]
+    assert world.of(ShrinkShells) == [ShrinkShells(1, ids("0"), "host node0 was lost")]
+    released(world, "0,3")
+    assert [(ResourceSet.parse(free.R).ranks, free.final) for free in world.freed()] == [(ids("0,3"), False)]
+    assert world.do("lost", 1, ids("1"), "host node1 was lost") == []
+    assert (world.job().held, world.job().going) == (ids("1-2"), EMPTY)
+    grow(world, r_of("7"), answered=False)
+    assert world.do("lost", 1, ids("7"), "its grow is not answered yet") == []
+
+
 def test_a_target_is_left_once(world):
     started(world)
     shrink(world, "3")

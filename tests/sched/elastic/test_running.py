@@ -315,6 +315,17 @@ def test_a_shrink_of_a_settled_size_is_not_tried_again():
     assert site.sizes(1) == [4]
 
 
+@pytest.mark.parametrize(("lost", "grows"), [("3", True), ("1-3", False)])
+def test_it_grows_again_after_it_has_freed_targets_that_it_lost_unless_it_is_below_its_minimum(lost, grows):
+    site = ElasticSite("easy", "0-3")
+    site.submit(1, jobspec("2-4"))
+    site.run()
+    site.did(site.scheduler.free(1, resources(lost), False, site.now_s))
+    assert site.look() == []
+    site.now_s += SHRINK_PAUSE_S
+    assert [type(effect) for effect in site.run()] == ([Grown] if grows else [])
+
+
 def test_a_final_free_does_not_cover_what_is_not_answered():
     site = with_a_grow_that_is_not_answered()
     site.end(1)
