@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.messaging.memo import JobspecMemo
@@ -28,7 +28,6 @@ from fluxsched.protocol.framing import (
     pack_bundles,
     unpack_bundle,
 )
-from fluxsched.protocol.lite import FREE
 from fluxsched.protocol.messages import sched as msg
 from fluxsched.protocol.messages.instance import PlanRequest, SchedReasonsRequest
 from fluxsched.protocol.messages.sched import AccountsRequest
@@ -315,6 +314,9 @@ class SchedulerHost:
 
 
 # ---- messages
+
+FREE: Final = framing.retyped(msg.FreeRequest, "R", msg.LiteR)
+"""FreeRequest whose `R` is a LiteR."""
 
 REQUESTS: Mapping[str, Any] = {
     "sched.alloc": framing.with_raw(msg.AllocRequest, "jobspec"),

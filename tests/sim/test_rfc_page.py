@@ -9,7 +9,7 @@ import pytest
 
 from fluxsched.config.inventory import fake_resources
 from fluxsched.sim import Machine, Trace, run
-from fluxsched.sim.engine.site_events import _PLAIN, parse_site
+from fluxsched.sim.engine.site import _PLAIN, parse_site
 from fluxsched.sim.result import COLUMNS
 from fluxsched.sim.traces import KEYS, read_lines
 

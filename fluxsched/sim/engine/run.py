@@ -21,8 +21,7 @@ from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import load
 from fluxsched.sim.engine.simulation import Progress, Simulation
-from fluxsched.sim.engine.site import Site, site_of, with_switches
-from fluxsched.sim.engine.site_events import SiteEvent, read_site
+from fluxsched.sim.engine.site import Site, SiteEvent, read_site, site_of, with_switches
 from fluxsched.sim.result import Result
 from fluxsched.sim.traces import Trace, TraceJob, read_trace
 

@@ -26,7 +26,6 @@ from fluxsched.jobs import effects as jobs
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.queues import QueueConfig
 from fluxsched.protocol import framing
-from fluxsched.protocol.lite import FREE
 from fluxsched.protocol.messages import sched as alloc
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.messages.resource import AcquireRequest
@@ -37,6 +36,7 @@ from fluxsched.resource.module import ResourceModule
 from fluxsched.sched import decisions
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policy import Option, Start, View
+from fluxsched.scheduler.host import FREE
 from fluxsched.scheduler.session import (
     ACQUIRE,
     HELLO,

@@ -21,10 +21,10 @@ from fluxsched.core.rlite import rlite_ranks
 from fluxsched.jobs.query import parse_query
 from fluxsched.messaging.memo import MSGPACK, JobspecMemo
 from fluxsched.protocol import framing
-from fluxsched.protocol.lite import FREE
 from fluxsched.sched.fair.account_state import restore, saved
 from fluxsched.sched.fair.accounts import FairSettings
 from fluxsched.sched.fair.usage import UsageBook
+from fluxsched.scheduler.host import FREE
 from tests.fuzz.target import Shape, Target, json_seeds, text_of
 from tests.fuzz.targets.texts import SITE, VECTORS
 

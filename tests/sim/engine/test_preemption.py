@@ -8,7 +8,7 @@ from fluxsched.errors import InvalidValue
 from fluxsched.sched.policy import Preempt, Start, Wake
 from fluxsched.sim import Ask, Trace, TraceJob, run
 from fluxsched.sim.engine import simulation
-from fluxsched.sim.engine.site_events import parse_site
+from fluxsched.sim.engine.site import parse_site
 from fluxsched.sim.table import NO_ROW, Preemption
 
 

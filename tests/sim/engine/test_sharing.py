@@ -5,7 +5,7 @@ import json
 from fluxsched.core.jobfields import Sharing
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.sim import Ask, Trace, run
-from fluxsched.sim.engine.job_records import NAMED_FROM, Users
+from fluxsched.sim.engine.simulation import NAMED_FROM, Users
 from fluxsched.sim.engine.trace_jobspecs import TraceJobspecs, with_system
 
 

@@ -10,8 +10,8 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched.policies.backfill import FirstFit
 from fluxsched.sched.policy import Shrink
-from fluxsched.sim.engine.job_records import Sizes, largest_hops
 from fluxsched.sim.engine.run import run
+from fluxsched.sim.engine.simulation import Sizes, largest_hops
 from fluxsched.sim.engine.site import with_switches
 from fluxsched.sim.report import report
 from fluxsched.sim.result import write_csv
