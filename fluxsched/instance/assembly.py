@@ -73,9 +73,8 @@ from fluxsched.resource.inventory import Inventory, Targets
 from fluxsched.resource.module import ResourceModule
 from fluxsched.services.history import HistoryService, kept_conditions, look_at
 from fluxsched.services.instance import AgentService, InstanceService, MetricsService, TraceService
-from fluxsched.services.job_commands import JobCommands
 from fluxsched.services.job_effects import JobEffects, JobHistory
-from fluxsched.services.job_streams import JobInputs, JobStreams
+from fluxsched.services.job_streams import JobCommands, JobInputs, JobStreams
 from fluxsched.services.jobs import JobService, JobWaits, RunningService
 from fluxsched.services.module_processes import ModuleTable, StartModule
 from fluxsched.services.modules import ModuleService
@@ -142,7 +141,7 @@ class Assembly:
             self.settings.peer_limits,
         )  # fmt: skip
         self.effects = JobEffects(
-            manager, self.router, self.store, self.turns, TaskSettings(outside.environment, outside.spool),
+            manager, self.router, self.store, self.turns, outside.tasks,
             config.preempt_timeout_s, module.group_of,
         )  # fmt: skip
         modules = ModuleTable()
@@ -210,7 +209,7 @@ class Assembly:
             self.resource,
             self.router,
             self.store,
-            outside.spool,
+            outside.tasks.spool,
             self.settings.cluster_pace,
             self._check_ready,
         )
@@ -682,14 +681,12 @@ class InstanceEnvironment:
     executors: Callable[[Reports], dict[str, Executor]]
     """Makes the executors by name, given what they report to."""
     run_directory: Path
-    spool: Path
-    """Directory in which the output of tasks is kept."""
+    tasks: TaskSettings
+    """Variables by which tasks find the instance, and the directory in which their output is kept."""
     disk_shortage: Callable[[], str | None]
     """Why nothing new can be stored for lack of room; None if it can."""
     memory_enforced: Callable[[], str | None]
     """Function that returns the way in which jobs are limited to the memory they asked for."""
-    environment: Mapping[str, str]
-    """Variables by which tasks find the instance."""
     generator_id: int
     """Generator id of job ids (RFC 19)."""
     pid: int

@@ -37,7 +37,7 @@ from fluxsched.config.values import MetricsSettings, PageSettings
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.text import is_text, printable, some_of
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
-from fluxsched.executor.base import Executor, Reports
+from fluxsched.executor.base import Executor, Reports, TaskSettings
 from fluxsched.executor.cleanup import (
     OWNER_BYTES_MAX,
     PROGRAM,
@@ -184,10 +184,9 @@ class Instance:
             start_module=ModuleProcesses(self.run_directory).start,
             executors=self._executors,
             run_directory=self.run_directory,
-            spool=state / SPOOL_NAME,
+            tasks=TaskSettings(job_variables(self.uri, self.local_uri, settings.parent), state / SPOOL_NAME),
             disk_shortage=partial(shortage, state),
             memory_enforced=way_of_enforcing,
-            environment=job_variables(self.uri, self.local_uri, settings.parent),
             generator_id=generator_id(),
             pid=os.getpid(),
             started_s=started_s,

@@ -10,7 +10,7 @@ from fluxsched.config.inventory import MachineTopology, Sources, build_inventory
 from fluxsched.config.reader import Config, parse_config
 from fluxsched.config.values import SchedulerSettings
 from fluxsched.core.idset import Idset
-from fluxsched.executor.base import Executor, Reports
+from fluxsched.executor.base import Executor, Reports, TaskSettings
 from fluxsched.executor.proxy import KeeperExecutor, KeeperHost
 from fluxsched.executor.timed import TimedExecutor
 from fluxsched.instance.assembly import Assembly, InstanceEnd, InstanceEnvironment, Settings, read_store
@@ -104,10 +104,9 @@ def start_instance(
         start_module=start_module,
         executors=executors,
         run_directory=disk.state,
-        spool=disk.state / "spool",
+        tasks=TaskSettings({}, disk.state / "spool"),
         disk_shortage=disk.shortage,
         memory_enforced=lambda: None,
-        environment={},
         generator_id=GENERATOR_ID,
         pid=process.pid,
         started_s=process.clock.wall_s(),
