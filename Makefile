@@ -1,5 +1,5 @@
 # make run            builds an environment of its own and runs the tour: one instance, real jobs, every message shown
-# make test           builds it and runs ruff, mypy and all tests, of generated cases a quarter (CONTRIBUTING.md)
+# make test           builds it and runs ruff, mypy and all tests, of generated cases an eighth (CONTRIBUTING.md)
 # make compiled       builds the package with mypyc, which needs a C compiler, in a second environment beside the first
 # make test-compiled  runs the tests of what is compiled, disasters, kept fuzz inputs, the system tests and the KTH proof there,
 #                     with all generated cases

@@ -1,6 +1,6 @@
 """How many generated cases a run tries: seeds, days, and what hypothesis makes up.
 
-Law: only this depends on the build. The plain one, `make test`, tries a quarter, always the same
+Law: only this depends on the build. The plain one, `make test`, tries an eighth, always the same
 first ones; the compiled one, `make test-compiled`, is faster and tries all. So does any build with
 `FLUXSCHED_CASES=all`. A test that shows a deliberate defect has the case that shows it, in both.
 """
@@ -16,7 +16,7 @@ from fluxsched.core.build import BUILD, COMPILED
 T = TypeVar("T")
 
 ALL = BUILD == COMPILED or os.environ.get("FLUXSCHED_CASES") == "all"
-SHARE = 4
+SHARE = 8
 """Of so many cases the plain build tries one."""
 
 

@@ -12,10 +12,11 @@ from fluxsched.errors import RemoteProtocolError
 from fluxsched.protocol import framing
 from fluxsched.protocol.messages import jobs, resource, sched
 from fluxsched.protocol.messages.common import INT64_MAX, WALL_TIME_MAX_S, AttrResponse
+from tests.generated.share import examples
 
 from .pages import generate
 
-_FEW = settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_FEW = settings(max_examples=examples(24), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @_FEW

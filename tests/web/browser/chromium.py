@@ -11,7 +11,8 @@ from selenium.webdriver.chrome.service import Service
 
 SWITCHES = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
+    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--disable-extensions",
+    "--disable-features=SpareRendererForSitePerProcess,BackForwardCache,Translate,OptimizationHints,MediaRouter",
 )  # fmt: skip
 NEEDED = "Debian's packages chromium and chromium-driver"
 

@@ -103,16 +103,21 @@ class WebBrowser:
 
     def open(self, path: str, size: tuple[int, int] = DESKTOP, theme: str = "light", is_live: bool = True) -> None:
         """Open a view; by default until its data are live."""
-        width, height = size
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == PHONE}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        self.size(size)
         self.theme(theme)
         self.driver.get(self.site.root + path)
         if is_live:
             self.until("isLive()")
 
+    def size(self, size: tuple[int, int]) -> None:
+        width, height = size
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == PHONE}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
     def theme(self, theme: str) -> None:
-        media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+        """Colours at once: what moves is between two of them for a while."""
+        wanted = {"prefers-color-scheme": theme, "prefers-reduced-motion": "reduce"}
+        media = {"features": [{"name": name, "value": value} for name, value in wanted.items()]}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
 
     def script(self, text: str, *values: object) -> Any:

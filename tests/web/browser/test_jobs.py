@@ -16,7 +16,8 @@ def test_names_are_text_and_each_job_that_waits_says_why(browser: Any, jobs: dic
     browser.until(f"{NAMES}.length === 3")
     assert set(browser.script(NAMES)) == {"runs", "held", MARKUP}
     row = f"#jobs-table tr[data-key='{jobs['waits']}']"
-    assert "needs 64 nodes" in browser.text(f"{row} .reason") or "starts in" in browser.text(f"{row} .reason")
+    reason = browser.until("one(arguments[0])?.textContent", f"{row} .reason")  # the answer to a question of the page
+    assert "needs 64 nodes" in reason or "starts in" in reason
     assert browser.text(f"#jobs-table tr[data-key='{jobs['held']}'] .reason") == "held"
     assert browser.script("all('main script').length") == 0
 

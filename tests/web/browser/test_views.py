@@ -16,6 +16,8 @@ from fluxsched.sim import generate, run
 from fluxsched.sim.report import drawing
 from fluxsched.web.standalone import standalone, study_page
 
+from .conftest import DESKTOP, PHONE
+
 MARKUP = "<script>alert(1)</script>"
 NOW_S = 1_800_000_000.0
 STYLES = ("style.css", "views.css")
@@ -40,9 +42,7 @@ def show(browser: Any, tmp_path: Path) -> Show:
 
 
 def open_file(browser: Any, folder: Path, page: str, phone: bool = False) -> None:
-    width, height = (390, 844) if phone else (1280, 800)
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
-    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.size(PHONE if phone else DESKTOP)
     (folder / "page.html").write_text(page, encoding="utf-8")
     browser.driver.get((folder / "page.html").as_uri())
 
