@@ -507,6 +507,7 @@ class GivenJob:
 
     __slots__ = (
         "_ending",
+        "_grace_s",
         "_grown",
         "_outdated",
         "_shrunk",
@@ -540,6 +541,8 @@ class GivenJob:
         """The last signal that is to end it."""
         self.going = EMPTY
         """Targets that it is to give back."""
+        self._grace_s: float | None = None
+        """Time that its tasks on the last of them have to end (seconds); None for the kill timeout."""
         self._grown: list[msg.GrowJob] = []
         self._shrunk: list[msg.ShrinkJob] = []
         self._outdated = EMPTY
@@ -562,10 +565,14 @@ class GivenJob:
         if self.link is not None:
             self.link.send(msg.SignalJob(self.launch.jobid, signum, grace_s))
 
-    def repeat_ending(self) -> None:
-        """Have the keeper, when it is back, told again that the job is to end: it may not have heard it."""
+    def repeat(self) -> None:
+        """Have the keeper, when it is back, told again that the job is to end or to give back targets: it may not have
+        heard it.
+        """
         if self._ending is not None and self._ending not in self.signals:
             self.signals.append(self._ending)
+        if self.going:
+            self._shrunk = [msg.ShrinkJob(self.launch.jobid, str(self.going), self._grace_s)]
 
     def open(self) -> None:
         """Have its tasks run, those of all keepers being on record."""
@@ -589,6 +596,7 @@ class GivenJob:
     def shrink(self, ranks: Idset, grace_s: float | None) -> None:
         """Have the job's tasks on these targets ended."""
         self.going |= ranks
+        self._grace_s = grace_s
         self._say(self._shrunk, msg.ShrinkJob(self.launch.jobid, str(ranks), grace_s))
 
     def _say(self, kept: list[Any], one: msg.GrowJob | msg.ShrinkJob) -> None:
@@ -616,6 +624,7 @@ class GivenJob:
     def adopted(self, link: KeeperLink, held: msg.HeldJob) -> None:
         """Adopt a job that a keeper has had since before this instance: send the messages it missed."""
         self.link, self.is_open = link, held.runs
+        link.send(msg.LimitJob(self.launch.jobid, self.launch.expiration_s))
         jobspec = self.launch.jobspec
         if (held.ranks or held.released) and jobspec.request.elastic and not is_instance(jobspec):
             r, jobid = dict(self.launch.R), self.launch.jobid

@@ -138,7 +138,7 @@ class RemoteKeeper(KeeperExecutor):
         if link not in self._links or self._closed:
             return
         for jobid in link.jobs:
-            self._runs[jobid].repeat_ending()
+            self._runs[jobid].repeat()
         records, _ = self._unlink(link)
         if self._relay is not None:
             self._relay.disconnected()

@@ -72,7 +72,7 @@ class Bench:
             lambda jobid: self.said.append(("opened", jobid)),
             self.turns.post,
             lambda jobid, ranks: self.said.append(("released", jobid, str(ranks))),
-            lambda one: self.said.append(("fence", one)),
+            fence=lambda one: self.said.append(("fence", one)),
         )
         self.executor = KeeperExecutor(self.turns, reports, self, 5.0, outlives=True, limits=limits, **options)
         self.turns.start(asyncio.get_running_loop())

@@ -324,6 +324,37 @@ async def test_a_job_that_was_to_end_while_its_host_was_away_is_ended_when_that_
     await site.until(lambda: (1, SIGTERM) in site.tasks("n1").signals)
 
 
+async def test_a_job_that_was_to_give_a_host_back_while_that_was_away_is_asked_again(site, monkeypatch):
+    shrunk: list[tuple[int, str, float | None]] = []
+    monkeypatch.setattr(
+        site.tasks("n1"), "shrink", lambda jobid, ranks, grace_s: shrunk.append((jobid, str(ranks), grace_s))
+    )
+    site.executor.start(site.launch(1, "0-1", elastic=True))
+    await site.until(lambda: site.reported("started"))
+    site.cables["n1"].send = lambda frames: None  # nothing is heard of it any more
+    site.executor.shrink(1, Idset.parse("1"), 7.0)
+    await site.until(lambda: shrunk)
+    site.cables["n1"].close()
+    await site.until(lambda: not site.present["n1"])
+    shrunk.clear()
+    site.connect("n1")
+    await site.until(lambda: shrunk == [(1, "1", 7.0)])
+
+
+async def test_a_keeper_learns_of_a_time_limit_that_was_changed_while_it_was_away(site):
+    now_s = SystemClock().wall_s()
+    site.executor.start(structs.replace(site.launch(1, "1"), expiration_s=now_s + 3600.0))
+    await site.until(lambda: site.reported("started"))
+    site.cables["n1"].close()
+    await site.until(lambda: not site.present["n1"])
+    site.executor.limit(1, now_s)
+    site.connect("n1")
+    await site.until(lambda: site.present["n1"])
+    site.turns.stop()
+    site.cables["n1"].close()
+    await site.until(lambda: (1, SIGTERM) in site.tasks("n1").signals)
+
+
 async def test_a_host_that_stays_away_is_given_up_after_its_lease_has_ended():
     site = await Site(orphan_timeout_s=0.3, silent_s=1.0, lease_s=WAIT_S).ready()
     site.executor.start(site.launch(1, "0-1"))
