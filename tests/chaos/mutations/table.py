@@ -343,6 +343,10 @@ HOSTS = (
         "give each further host the tasks of all", f"{_EXECUTOR}.hosts:HostsExecutor.grow",
         "replace(ResourceSet.parse(r), nslots=None)", "ResourceSet.parse(r)",
     ),
+    Sabotage(
+        "ask a host once for targets, though it was away", f"{_EXECUTOR}.proxy:GivenJob.repeat", "if self.going:",
+        "if False:",
+    ),
 )  # fmt: skip
 """These need hosts of their own, and have a disaster each that is made for them (runs/host_points.py)."""
 

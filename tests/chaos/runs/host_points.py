@@ -59,6 +59,12 @@ POINTS = {
     "give each further host the tasks of all": HostPoint(
         [_wide(nodes=NODES - 1, run_s=3.0), _wide(nodes=0, parts={"task": (1, NODES)}, run_s=20.0)], [],
     ),
+    "ask a host once for targets, though it was away": HostPoint(
+        [
+            _wide(nodes=0, parts={"task": (1, NODES)}, run_s=100.0), _wide(nodes=1, run_s=3.0)._replace(at_s=10.5),
+        ],
+        [Fault(10.0, "cut-host", "node1:both", 16.0)],
+    ),
 }  # fmt: skip
 COUNT = len(POINTS)
 
