@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from fluxsched.core.hostlist import Hostlist
 from tests.engine.lab.hosts import ROOT, Lab, until
 from tests.engine.lab.site import Site
 from tests.system.test_mpi import compiled
@@ -90,6 +91,33 @@ def test_a_directory_that_is_not_on_all_hosts_is_named(site: Site) -> None:
     text = site.lab.run("n1", "sh", "-c", "cd /tmp/only-here && timeout 20 fluxsched run -N4 -n4 pwd", status=None)
     assert "/tmp/only-here" in text
     assert any(name in text for name in ("n2", "n3", "n4"))
+
+
+def test_tasks_on_all_hosts_find_their_instance_and_submit_to_it(site: Site) -> None:
+    script = 'fluxsched run -N1 hostname; echo "$(fluxsched jobs -n -o "{nnodes}" | sort -n | tail -1) nodes"'
+    lines = site("run", "-N4", "-n4", "sh", "-c", script).split("\n")[:-1]
+    assert [line for line in lines if line not in site.lab.names] == ["4 nodes"] * 4
+    assert len(lines) == 8
+
+
+def test_a_job_over_hosts_is_an_instance_of_its_own_on_them(site: Site) -> None:
+    inner = 'fluxsched resource list -n -s free -o "{nnodes} {nodelist}"; fluxsched run -N2 -n2 -l hostname'
+    free, *lines = site("alloc", "-N2", "sh", "-c", inner).splitlines()
+    count, hosts = free.split()
+    assert count == "2"
+    assert sorted(line.split(": ")[0] for line in lines) == ["0", "1"]
+    assert str(Hostlist.of(sorted(line.split(": ")[1] for line in lines))) == hosts
+    until(lambda: site.everywhere("fluxsched rsh") == {}, "the keepers of the inner instance have ended")
+
+
+def test_a_batch_job_over_hosts_runs_its_script_as_the_initial_program_there(site: Site) -> None:
+    script = site.lab.home / "inner.sh"
+    script.write_text("#!/bin/sh\nfluxsched run -N3 -n3 hostname\n")
+    output = site.lab.home / "inner.out"
+    site("batch", "-N3", "--wait", "--output", output, script)
+    names = output.read_text().split()
+    assert len(names) == len(set(names)) == 3
+    assert set(names) <= set(site.lab.names)
 
 
 @pytest.mark.slurm
