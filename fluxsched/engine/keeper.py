@@ -200,8 +200,8 @@ class EngineKeeper:
     # -- the connection -----------------------------------------------------------------------------------------
 
     async def _connect_again(self, service: KeeperService) -> None:
-        """Connect, and again whenever a connection has ended."""
-        while True:
+        """Connect, and again whenever a connection has ended, until the keeper ends: jobs would be sent to it."""
+        while not self._done.done():
             try:
                 client = await self._connect()
             except (OSError, FluxschedError) as fault:
@@ -228,6 +228,8 @@ class EngineKeeper:
             probe.setblocking(False)
             async with asyncio.timeout(self._limits.connect_s):
                 await asyncio.get_running_loop().sock_connect(probe, self._address)
+        if self._done.done():
+            raise Disconnected("the keeper is about to end")
         client = ZmqClient(
             self._endpoint,
             unsent_limit_bytes=UNSENT_BYTES_MAX,

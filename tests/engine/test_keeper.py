@@ -244,6 +244,23 @@ async def test_sigterm_asks_the_tasks_to_end_and_other_signals_do_not(played, st
     assert (await link.first(msg.JobFinished)).status == 5 << 8, "it could still be reported"
 
 
+async def test_a_keeper_whose_tasks_are_ending_does_not_connect_again(played, start_host, tmp_path):
+    wire = Wire(played.port.port)
+    await wire.mend()
+    introduction = msgspec.structs.replace(played.introduction(), endpoint=f"tcp://{LOOPBACK}:{wire.port}")
+    host, link = await connected(played, start_host, introduction)
+    slow = 2.5 * ConnectLimits().again_s
+    link.run(f"trap 'echo asked >{tmp_path}/asked; sleep {slow}; exit' TERM; echo >{tmp_path}/set; sleep 1000 & wait")
+    await played.until((tmp_path / "set").exists)
+    host.process.terminate()
+    await played.until((tmp_path / "asked").exists)
+    wire.cut()
+    await wire.mend()
+    assert await host.status() == 0
+    assert len(played.links) == 1, "jobs would be sent to it"
+    wire.cut()
+
+
 async def test_another_sigterm_after_a_while_waits_for_nothing(played, start_host, tmp_path):
     host, link = await connected(played, start_host)
     link.run(f"trap '' TERM; echo $$ >>{tmp_path}/pids; while :; do sleep 0.1; done")
