@@ -21,7 +21,7 @@ from pathlib import Path
 from fluxsched import __version__, sim
 from fluxsched.client.blocking import Handle
 from fluxsched.client.find import read_info
-from fluxsched.config.values import NO_ENGINE, EngineSettings
+from fluxsched.config.values import NO_ENGINE, SLURM, EngineSettings
 from fluxsched.doctor.installed import Check, CheckState
 from fluxsched.engine.engines import chosen_engine, found_kind, listening_address
 from fluxsched.engine.process import start_engine
@@ -92,6 +92,9 @@ def engine(environment: Mapping[str, str]) -> Iterator[Check]:
         return
     assert started is not None, "its kind was found"
     started.close()
+    if kind == SLURM:
+        found = "Slurm does not tell whether the allocation goes on without a node that fails"
+        yield Check(ENGINE, "failed nodes", "none", found, "allocate with --no-kill (salloc, sbatch)")
     reported = f"{len(started.hosts)} of {len(hosts)} have reported with our version {VERSION}"
     state: CheckState = "ok" if len(started.hosts) == len(hosts) else "warn"
     remedy = "" if state == "ok" else "look at the others, which `fluxsched start` would leave out"

@@ -510,7 +510,7 @@ class StartedEngine:
         self.orphan_timeout_s = given.orphan_timeout_s
         self._engine, self._settings = engine, settings
         self._expiration_s = found.expiration_s
-        self._switches = engine.switches().restrict(self.hosts)
+        self._switches = engine.switches()
         self._names = names
         self._processes = processes
         self._keys = None if before is None else PortKeys(before.server_keys(), before.introduction.own_keys())
@@ -518,10 +518,14 @@ class StartedEngine:
         self._turns: Turns | None = None
         self._watches: dict[EngineProcess, ExitWatch] = {}
         self._on_end: list[Callable[[Sequence[str], str], None]] = []
+        self._on_report: list[Callable[[str], None]] = []
+        self._held = found.hosts
+        """Hosts that the engine holds, by its names, whether they have reported or not."""
+        self._reader = ReportReader()
         self._tasks: set[asyncio.Future[None]] = set()
         self._lost: set[str] = set()
         self._reported: set[EngineProcess] = set()
-        """Processes of hosts that were lost and have reported again."""
+        """Processes of hosts that were lost, or late, and have reported since."""
         self._window_s, self._logged = 0.0, 0
 
     @property
@@ -532,8 +536,8 @@ class StartedEngine:
     def resources(self) -> ResourceSet:
         """Return R of the hosts, with their switches and the time at which the engine ends them."""
         found = resources_of(self.reports)
-        if self._switches:
-            found = found.with_topology(self._switches)
+        if switches := self._switches.restrict(self.hosts):
+            found = found.with_topology(switches)
         return found.with_expiration(0.0, self._expiration_s) if self._expiration_s else found
 
     # -- the way to the instance --------------------------------------------------------------------------------
@@ -568,6 +572,7 @@ class StartedEngine:
         for process in self._processes:
             process.introduce(line)
             self._watch(process)
+        self._bring_missing()
         turns.after(OUTPUT_LOOK_S, self._look)
 
     def _save(self) -> None:
@@ -592,6 +597,36 @@ class StartedEngine:
         """
         self._on_end.append(call)
 
+    def on_report(self, call: Callable[[str], None]) -> None:
+        """Have `call` run, in a turn, with each further host that has reported: it has targets in `resources` then."""
+        self._on_report.append(call)
+
+    def _bring_missing(self) -> None:
+        """Have keepers started on hosts that have not reported, unless a process that runs may still bring one."""
+        known = {self._names.get(host, host) for host in self.hosts}
+        coming = {host for process in self._processes for host in process.hosts}
+        for host in self._held:
+            if host not in known and host not in coming:
+                self.host_lost(host)
+
+    def _take_late(self, process: EngineProcess, report: HostReport) -> None:
+        """Add a host that has reported after the start, if it has."""
+        if report.host in self.hosts:
+            return
+        try:
+            check_versions([report])
+        except InvalidValue as fault:
+            log.error("%s: %s is not taken in: %s", self.identity, report.host, fault)
+            return
+        name = _engine_names(Hostlist.of(process.hosts), [report])[report.host]
+        if name != report.host:
+            self._names[report.host] = name
+        self.reports, self.hosts = (*self.reports, report), (*self.hosts, report.host)
+        self._save()
+        log.info("%s: %s has reported late and is taken in", self.identity, report.host)
+        for call in self._on_report:
+            call(report.host)
+
     def host_lost(self, host: str) -> None:
         """Start a keeper on a host again as soon as the engine does not count the host as down, until one has reported
         there.
@@ -612,6 +647,8 @@ class StartedEngine:
                 except FluxschedError as fault:
                     log.warning("%s does not tell when it ends: %s", self.identity, fault)
                     continue
+                self._held = found.hosts
+                self._bring_missing()
                 if found.expiration_s != self._expiration_s:
                     self._expiration_s = found.expiration_s
                     expires(found.expiration_s)
@@ -680,6 +717,7 @@ class StartedEngine:
         log.warning("%s: the process of %s has ended: %s", self.identity, Hostlist.of(process.hosts), why)
         process.close()
         self._save()
+        self._bring_missing()
         ours = {theirs: name for name, theirs in self._names.items()}
         for call in self._on_end:
             call([ours.get(host, host) for host in process.hosts], why)
@@ -695,11 +733,21 @@ class StartedEngine:
     def _read(self, process: EngineProcess, lines: Iterable[bytes]) -> None:
         for line in lines:
             if line.startswith(REPORT_BEGIN):
-                self._reported.add(process)
+                self._read_report(process, line)
             elif line.strip():
                 text = line[:LINE_CHARS_MAX].decode(errors="replace")
                 process.tail.append(text)
                 self._log(text)
+
+    def _read_report(self, process: EngineProcess, line: bytes) -> None:
+        try:
+            report = self._reader.read(line)
+        except InvalidValue as fault:
+            log.error("%s: %s", self.identity, fault)
+            return
+        if report is not None:
+            self._reported.add(process)
+            self._take_late(process, report)
 
     def _log(self, text: str) -> None:
         now_s = SystemClock.monotonic_s()

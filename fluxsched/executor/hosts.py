@@ -175,6 +175,7 @@ class HostsExecutor:
         self, turns: Turns, reports: Reports, hosts: Iterable[str], make: MakeHost,
     ) -> None:  # fmt: skip
         """`make` makes the executor of a host, given the receivers of its reports and of its tasks' output."""
+        self._make = make
         self._turns = turns
         self._reports = reports
         self._host_of: dict[int, str] = {}
@@ -184,7 +185,15 @@ class HostsExecutor:
         self._fences = PmiFences()
         self._commands = HostCommands(lambda number: self.kill(number, SIGTERM))
         self._output = OutputReceiver()
-        self._hosts = {host: make(host, self._reports_of(host), self._output.received) for host in hosts}
+        self._hosts = {host: self._made(host) for host in hosts}
+
+    def _made(self, host: str) -> HostExecutor:
+        return self._make(host, self._reports_of(host), self._output.received)
+
+    def add_host(self, host: str) -> None:
+        """Take in a further host, where no job of ours runs."""
+        self._hosts[host] = self._made(host)
+        self._hosts[host].resume((), {}, no_op)
 
     def _reports_of(self, host: str) -> Reports:
         return Reports(

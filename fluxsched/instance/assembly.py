@@ -786,6 +786,14 @@ class Reloading:
 
         self._prepare(request, wanted, proceed)
 
+    def take_hosts(self) -> None:
+        """Have the targets of hosts that the engine has got since the last time; the configuration says which groups
+        and properties these have. Raises InvalidValue or Refused.
+        """
+        wanted = ReloadRequest()
+        sources, _ = self.read(wanted)
+        self._replace_sources(wanted, sources)
+
     def _request(self, request: RpcRequest) -> None:
         if self._name:
             self.reload(request, ReloadRequest())

@@ -73,6 +73,10 @@ class InstanceHosts:
         )  # fmt: skip
         return self._keepers[host]
 
+    def add(self, host: str) -> None:
+        """Take in a further host."""
+        self.executor.add_host(host)
+
     def arrived(self, request: KeeperConnectRequest, connection: KeeperConnection) -> None:
         """Take the connection of a keeper. Raises Refused for a host that is not ours, or another version."""
         keeper = self._keepers.get(request.host)

@@ -277,6 +277,16 @@ class Instance:
             executors |= {"local": self._hosts.executor, "here": self._local}
         return executors
 
+    def _host_reported(self, host: str) -> None:
+        """Take in a host that has reported only now: it comes online once its keeper is connected."""
+        assert self._hosts is not None, "an engine holds hosts"
+        self._hosts.add(host)
+        try:
+            self._parts.reloading.take_hosts()
+        except FluxschedError as fault:
+            remedy = "correct that, then run `fluxsched resource reload`"
+            log.error("host %s has no targets: the resources cannot be read again: %s: %s", host, fault, remedy)
+
     def _set_present(self, host: str, is_present: bool) -> None:
         self._parts.agents.set_present(host, is_present)
 
@@ -310,6 +320,7 @@ class Instance:
         if self.settings.enclosing is not None:
             self._follow(self.settings.enclosing)
         if self.settings.engine is not None:
+            self.settings.engine.on_report(self._host_reported)
             self.settings.engine.introduce(self.settings.statedir or self.run_directory, self.turns)
             self._run(self.settings.engine.follow_expiration(self._expires))
             self.turns.after(ABSENT_S, self._name_absent)

@@ -229,19 +229,59 @@ async def test_an_instance_that_is_a_job_over_several_hosts_runs_its_tasks_there
     assert all(map(is_alive, pids_of(instance)))
 
 
-async def test_an_elastic_job_gives_back_a_host_on_which_its_tasks_were_killed(world: World) -> None:
+async def test_an_elastic_job_gives_back_a_host_on_which_its_tasks_were_killed(
+    world: World, tmp_path: Path, eventually: Callable[[Callable[[], bool]], Awaitable[None]]
+) -> None:
+    """Its tasks on p0 are older: what a killed keeper has left is sought by the job, and all hosts are this machine."""
     instance = await world.instance(engine="processes:2")
     await online(world, instance, "0-1")
-    status, jobid = await command(instance, "submit", "--elastic", "-N1-2", "sleep", "inf")
-    assert status == 0, jobid
-    jobid = jobid.strip()
-    await command(instance, "job", "wait-event", jobid, "start")
+    blocking = ("submit", "-N1", "--exclusive", "--requires=host:p1", "sleep", "inf")
+    other = (await command(instance, *blocking))[1].strip()
+    begun = tmp_path / "begun"
+    script = f"echo >>{begun}; exec sleep inf"
+    jobid = (await command(instance, "submit", "--elastic", "-N1-2", "sh", "-c", script))[1].strip()
+    await eventually(begun.exists)
+    await command(instance, "cancel", other)
+    await eventually(lambda: begun.read_text() == "\n\n")
     (keeper,) = children_of(engine_of(instance)._processes[1].pid)
     os.kill(keeper, signal.SIGKILL)
     status, printed = await command(instance, "run", "-N1", "--requires=host:p1", "echo", "again")
     assert (status, printed) == (0, "again\n")
-    assert (await command(instance, "jobs", "-n", "-o", "{nodelist}"))[1].strip() == "p0"
-    assert "was killed" in (await command(instance, "job", "eventlog", jobid))[1]
+    events = (await command(instance, "job", "eventlog", jobid))[1]
+    assert 'shrink ranks="1" note="' in events
+    assert (await command(instance, "jobs", "-n", "-o", "{nodelist}"))[1].strip() == "p0", events
+
+
+SSH = """
+host, command = sys.argv[-2:]
+if os.path.exists(os.environ["FAKES"] + "/down"):
+    os.unlink(os.environ["FAKES"] + "/down")
+    sys.exit("no route to host")
+os.execvp("sh", ["sh", "-c", command])
+"""
+
+
+async def test_a_host_that_reports_late_is_taken_in_with_its_group_and_is_known_to_the_next_instance(
+    world: World, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("fluxsched.engine.process.OUTPUT_LOOK_S", 0.01)
+    fakes.program("ssh", SSH)
+    for name in ("PATH", "FAKES"):
+        monkeypatch.setenv(name, fakes.environment[name])
+    tmp_path.joinpath("down").touch()
+    config = '[[resource.config]]\nhosts = "127.0.0.[1-2]"\nproperties = ["cloud"]\n'
+    state = world.directory / "state"
+    instance = await world.instance(engine="ssh:127.0.0.[1-2]", config=config, statedir=state)
+    await online(world, instance, "0-1")
+    status, printed = await command(instance, "run", "-N2", "-n2", "--requires=cloud", "echo", "here")
+    assert (status, printed) == (0, "here\nhere\n")
+    hosts = instance.resource.module.resources.nodelist.hosts
+    instance.ended.set_result(FluxschedError("lost"))
+    await instance.close()
+    world.instances.remove(instance)
+    again = await world.instance(engine="ssh:127.0.0.[1-2]", config=config, statedir=state)
+    await online(world, again, "0-1")
+    assert again.resource.module.resources.nodelist.hosts == hosts
 
 
 async def test_an_elastic_job_on_hosts_is_no_instance_of_its_own(world: World) -> None:
@@ -267,8 +307,9 @@ def test_the_doctor_has_each_host_report(fakes: Fakes, monkeypatch: pytest.Monke
     monkeypatch.setattr(homes, "REACH_S", 60.0)
     fakes.slurm(["127.0.0.1", "127.0.0.2"])
     found = list(homes.engine(fakes.environment))
-    assert [(check.name, check.state) for check in found] == [("slurm", "ok"), ("hosts", "ok"), ("address", "ok")]
-    assert "2 of 2 have reported" in found[1].found
+    states = {check.name: check.state for check in found}
+    assert states == {"slurm": "ok", "failed nodes": "none", "hosts": "ok", "address": "ok"}
+    assert "2 of 2 have reported" in found[2].found
 
 
 def test_the_doctor_says_why_an_engine_cannot_be_used(fakes: Fakes) -> None:

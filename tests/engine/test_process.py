@@ -12,11 +12,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fluxsched.config.values import PING_MAX_S, EngineSettings
+from fluxsched.core.hostlist import Hostlist
 from fluxsched.engine import process
-from fluxsched.engine.engines import KeeperCommand
+from fluxsched.engine.engines import EngineHosts, KeeperCommand
 from fluxsched.engine.process import (
     KEPT_BYTES_MAX,
     LINE_CHARS_MAX,
@@ -30,8 +32,9 @@ from fluxsched.engine.process import (
     start_engine,
     supposed_resources,
 )
-from fluxsched.engine.report import read_introduction
+from fluxsched.engine.report import REPORT_BEGIN, read_introduction, report_lines
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.executor.wire import VERSION
 from fluxsched.messaging.peers import Access
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.files import ENGINE_NAME
@@ -288,11 +291,11 @@ async def test_the_engine_is_asked_when_it_ends(
     started = hosts.start("processes:1")
     ends = iter([0.0, 50.0, 50.0, 70.0])
 
-    def allocation() -> object:
+    def allocation() -> EngineHosts:
         found = next(ends, None)
         if found is None:
             raise FluxschedError("no answer")
-        return type("Found", (), {"expiration_s": found})
+        return EngineHosts(Hostlist.of(["p0"]), found)
 
     monkeypatch.setattr(started._engine, "allocation", allocation)
     told: list[float] = []
@@ -343,6 +346,62 @@ async def test_a_host_that_is_down_is_left_alone_until_it_is_up(
     await until(lambda: len(hosts.pids("p0")) == 2 and hosts.told("p0"))
     assert set(before).isdisjoint(hosts.alive())
     assert list(answers) == []
+    server.close()
+
+
+async def test_a_host_that_could_not_start_a_keeper_is_tried_again_and_taken_in(
+    hosts: Hosts, turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "AGAIN_S", 0.01)
+    hosts.order("p1", "end")
+    started = hosts.start()
+    server = started.listen(Access())
+    taken: list[str] = []
+    started.on_report(taken.append)
+    started.introduce(hosts.state, turns)
+    hosts.order("p1", "")
+    await until(lambda: taken and hosts.told("p1"))
+    assert taken == ["p1"]
+    assert started.hosts == ("p0", "p2", "p1"), "those before keep their ranks"
+    assert [started.resources().host(rank) for rank in range(3)] == ["p0", "p2", "p1"]
+    started.detach()
+    assert hosts.start().hosts == ("p0", "p2", "p1"), "the next instance knows it"
+    server.close()
+
+
+async def test_a_host_that_the_engine_holds_since_a_while_gets_a_keeper(
+    hosts: Hosts, turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "MINUTE_S", 0.01)
+    started = hosts.start("processes:1")
+    server = started.listen(Access())
+    started.introduce(hosts.state, turns)
+    monkeypatch.setattr(started._engine, "allocation", lambda: EngineHosts(Hostlist.parse("p[0-1]")))
+    task = asyncio.ensure_future(started.follow_expiration(lambda end_s: None))
+    await until(lambda: started.hosts == ("p0", "p1") and hosts.told("p1"))
+    task.cancel()
+    assert len(hosts.pids("p1")) == 1
+    server.close()
+
+
+async def test_a_report_that_comes_late_adds_its_host_unless_it_is_of_another_version(
+    hosts: Hosts, turns: Turns, caplog: pytest.LogCaptureFixture
+) -> None:
+    started = hosts.start("processes:1")
+    server = started.listen(Access())
+    taken: list[str] = []
+    started.on_report(taken.append)
+    started.introduce(hosts.state, turns)
+    one = started._processes[0]
+    one.hosts = ("p0", "n7", "n8")
+    for host, version in (("n7.domain", VERSION), ("n8", VERSION + 1), ("n7.domain", VERSION)):
+        report = msgspec.structs.replace(started.reports[0], host=host, version=version)
+        started._read(one, report_lines(report).splitlines())
+    started._read(one, [REPORT_BEGIN + b'"}'])
+    assert (taken, started.hosts) == (["n7.domain"], ("p0", "n7.domain"))
+    assert started._names == {"n7.domain": "n7"}
+    assert "n8 is not taken in: keepers of n8" in caplog.text
+    assert "cannot be read" in caplog.text
     server.close()
 
 
