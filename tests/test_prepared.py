@@ -98,3 +98,12 @@ def test_descriptors_may_belong_where_they_are_put_meanwhile(targets: list[int])
     """A caller with some two hundred open ones gave a keeper a listener that was closed as it began."""
     words = [sys.executable, "-c", PUT.format(targets=targets)]
     subprocess.run(words, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+
+
+def test_its_end_is_said_with_its_status() -> None:
+    script = (
+        "import os; from tests.prepared.caller import prepared; prepared()._process.kill();"
+        "prepared()._process.wait(); prepared().run(['version'], '.', dict(os.environ), 60.0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "RuntimeError: the prepared process ended with -9" in done.stderr

@@ -32,6 +32,8 @@ PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): orphans below this process become its children."""
 ADOPTING = threading.Lock()
 ANSWER_BYTES = 100
+TIMEOUT_S = 60.0
+"""Far above what the end of a process takes."""
 
 
 class Ended(NamedTuple):
@@ -64,6 +66,7 @@ class Prepared:
     def __init__(self) -> None:
         self.address = b"\0fluxsched-tests-%d" % os.getpid()
         self._directory = tempfile.TemporaryDirectory(prefix="fluxsched-programs-")
+        self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115 # as long as the process lives
         self.programs = self._directory.name
         """A directory with a `fluxsched` that is forked, wherever it can be."""
         words = f"'{sys.executable}' -I -S '{HERE / 'command.py'}' {self.address[1:].decode()} '{PROGRAM}'"
@@ -77,13 +80,14 @@ class Prepared:
             fds = listener.fileno(), theirs.fileno()
             words = [sys.executable, "-P", HERE / "process.py", *map(str, fds), self.programs]
             self._process = subprocess.Popen(
-                words, pass_fds=fds, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                words, pass_fds=fds, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._complaints,
                 env={**os.environ, "LANG": "C.UTF-8", "PYTHONIOENCODING": "utf-8"},
             )  # fmt: skip
 
     def close(self) -> None:
         self._life.close()
         self._process.wait()
+        self._complaints.close()
         self._directory.cleanup()
 
     def run(
@@ -133,7 +137,7 @@ class Prepared:
         length, data = packed(kind, how, cwd, " ".join(map(str, fds)), [*words], environ)
         caller = Caller(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            caller.connect(self.address)
+            self._connect(caller)
             socket.send_fds(caller, [length], [*fds.values()])
             caller.sendall(data)
             caller.learn()
@@ -141,6 +145,14 @@ class Prepared:
             caller.close()
             raise
         return caller
+
+    def _connect(self, caller: Caller) -> None:
+        try:
+            caller.connect(self.address)
+        except ConnectionRefusedError as fault:
+            status = self._process.wait(TIMEOUT_S)
+            self._complaints.seek(0)
+            raise RuntimeError(f"the prepared process ended with {status}: {self._complaints.read()}") from fault
 
 
 @cache

@@ -62,7 +62,8 @@ class Server:
     def serve(self) -> Request | None:
         """In what is forked: the request; None once there are no more."""
         while True:
-            for fd, _ in self._poll.poll():
+            # Last comes who is new: it may get the number of a descriptor that another event of these closes
+            for fd in sorted((fd for fd, _ in self._poll.poll()), key=self._listener.fileno().__eq__):
                 if fd == self._life.fileno():
                     return None
                 if fd == self._listener.fileno():
