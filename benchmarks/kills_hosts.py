@@ -37,6 +37,8 @@ KINDS = {"keeper": 0.25, "guard": 0.15, "host": 0.15, "link": 0.15, "one way": 0
 ACTIVE = {"DEPEND", "PRIORITY", "SCHED", "RUN", "CLEANUP"}
 WAITING = 12
 """Jobs that are kept waiting or running."""
+CUT_S = 45.0
+"""A link is cut for so long at most: a host is given up 26 s after the cut, its tasks having been ended before."""
 BACK_S = 120.0
 """Until all hosts are back."""
 SETTLE_S = 180.0
@@ -85,7 +87,7 @@ class Trial:
     def submit(self) -> None:
         """Keep some jobs waiting."""
         hosts = self.chance.choice([1, 1, 1, 2, len(self.lab.names)])
-        copies, tens = (self.chance.randint(1, 9), "2") if self.chance.random() < LONG else ("1-9", "0.")
+        copies, tens = (self.chance.randint(1, 9), "4") if self.chance.random() < LONG else ("1-9", "0.")
         options = [f"--cc={copies}", f"-N{hosts}", f"-n{hosts}", "--exclusive", f"--env={self.mark}"]
         with self.lab.popen("n1", "fluxsched", "submit", *options, "sh", self.records / "task", tens) as process:
             self.acknowledged |= set(process.communicate()[0].split())
@@ -158,13 +160,13 @@ class Trial:
 
     def fail_link(self, name: str) -> None:
         self.lab.cut(name)
-        self.load(self.chance.uniform(0.0, 25.0))
+        self.load(self.chance.uniform(0.0, CUT_S))
         self.lab.mend(name)
 
     def fail_one_way(self, name: str) -> None:
         one, other = (name, "n1") if self.chance.random() < 0.5 else ("n1", name)
         self.lab.mute(one, other)
-        self.load(self.chance.uniform(0.0, 25.0))
+        self.load(self.chance.uniform(0.0, CUT_S))
         self.lab.unmute(one, other)
 
     def fail_instance(self, name: str) -> None:
