@@ -49,9 +49,9 @@ from fluxsched.system.loop import Turns
 
 log = logger("exec")
 
-NEXT, RANKS, FORMER = "next", "ranks", "former"
-"""Keys beside the records of a job's parts (`HOSTS`): the number of its next task, the targets of each part, and the
-tasks, status and usage of parts that had ended before the job got targets on their hosts again.
+NEXT, RANKS, TASKS, FORMER = "next", "ranks", "tasks", "former"
+"""Keys beside the records of a job's parts (`HOSTS`): the number of its next task, the targets and the tasks of each
+part, and the tasks, status and usage of parts that had ended before the job got targets on their hosts again.
 """
 NEVER_RAN = "it was ended before its tasks ran"
 ENDED = "ended"
@@ -143,8 +143,25 @@ class HostsJob:
         """Return what is to be on record of the job."""
         recorded = {host: part.record for host, part in self.parts.items() if part.is_recorded}
         ranks = {host: str(part.ranks) for host, part in self.parts.items()}
-        found = {HOSTS: recorded, NEXT: self.next, RANKS: ranks}
+        tasks = {host: str(part.tasks) for host, part in self.parts.items() if part.tasks}
+        found = {HOSTS: recorded, NEXT: self.next, RANKS: ranks, TASKS: tasks}
         return found if self.former is None else found | {FORMER: [str(self.former.tasks), *self.former[1:]]}
+
+    def restore_tasks(self, stored: Mapping[str, Any]) -> list[str]:
+        """Restore the numbers of the tasks of all parts from what is on record; return the hosts where R alone numbers
+        them otherwise. A part that is not on record is of a grow that was stored and not carried out: it is next.
+        """
+        self.next = int(stored.get(NEXT, self.next))
+        known, found = stored.get(TASKS, {}), list[str]()
+        for host, part in self.parts.items():
+            tasks = Idset.parse(known[host]) if host in known else part.tasks
+            if host not in stored.get(RANKS, self.parts):
+                first, self.next = self.next, self.next + len(tasks)
+                tasks = Idset.span(first, self.next - 1)
+            if tasks != part.tasks:
+                part.tasks = tasks
+                found.append(host)
+        return found
 
     def ends(self) -> list[PartEnd]:
         """Return the ends of all parts that have ended."""
@@ -239,7 +256,6 @@ class HostsExecutor:
             host = self._host_of[launch.jobid]
             resumed[host].append(job._replace(record=recorded.get(host)))
             return
-        found.next = max(found.next, int(stored.get(NEXT, 0)))
         if FORMER in stored:
             tasks, status, usage = stored[FORMER]
             found.former = PartEnd(Idset.parse(tasks), status, usage)
@@ -247,6 +263,7 @@ class HostsExecutor:
         for host, ranks in stored.get(RANKS, {}).items():  # also where all targets are to be given back
             if host in self._hosts:
                 found.parts.setdefault(host, HostPart(Idset.parse(ranks), EMPTY))
+        numbered = found.restore_tasks(stored)
         for host, part in found.parts.items():
             part.record = recorded.get(host)
             part.has_started = found.is_started
@@ -256,6 +273,9 @@ class HostsExecutor:
                 self._say_failed(found, part)
             else:
                 own = structs.replace(launch, ranks=part.ranks, is_shared=True)
+                if host in numbered and part.record is None:
+                    alone = replace(ResourceSet.parse(launch.R), nslots=None).restrict(part.ranks)
+                    own = structs.replace(own, R=alone.to_json(), first=part.tasks.min())
                 resumed[host].append(job._replace(launch=own, record=part.record, going=part.going))
         if idle := reduce(sub, [found.parts[host].going for host in found.running()], job.going):
             self._turns.post(partial(self._reports.released, launch.jobid, idle))

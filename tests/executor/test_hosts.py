@@ -534,6 +534,27 @@ async def test_an_elastic_job_grows_over_hosts_and_numbers_no_two_tasks_alike(si
     assert len(site.reported("started")) == 1
 
 
+async def test_the_next_instance_numbers_tasks_behind_those_that_ran_where_a_grow_was_stored_and_not_done(site):
+    launch = site.launch(1, "1", elastic=True)
+    site.executor.start(launch)
+    await site.until(lambda: site.reported("started"))
+    site.turns.stop()
+    for cable in site.cables.values():
+        cable.close()
+    site.begin()
+    grown = structs.replace(launch, R=r_of("0-1", host="n"))
+    site.resume(ResumedJob(grown, site.records[1], 1.0))
+    site.connect()
+    await site.until(lambda: site.tasks("n0").open)
+    assert site.tasks("n0").launched[1].first == site.records[1]["next"] - 1 == 2
+    assert site.records[1]["tasks"] == {"n0": "2", "n1": "0-1"}
+    place = site.executor.input_of(1)
+    assert place is not None
+    place.send(b"first", Idset.parse("0"), eof=False, answered=lambda *_: None)
+    await site.until(lambda: site.tasks("n1").sent)
+    assert not site.tasks("n0").sent
+
+
 async def test_what_a_killed_keeper_has_left_is_ended_before_its_host_is_used_again(site):
     site.executor.start(site.launch(1, "1"))
     site.executor.start(site.launch(2, "0-1"))
