@@ -59,7 +59,7 @@ from fluxsched.sched.sorted_jobs import AdmissionTerms, PendingJob
 DEFAULT_GROUP = "default"
 
 class GroupParts:
-    """The parts, ready for use once `keep` was called; `serving` are the groups of each queue that is named."""
+    """The parts, ready for use once `install` was called; `serving` are the groups of each queue that is named."""
 
     def __init__(
         self,
