@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -19,7 +20,7 @@ from fluxsched.core.amounts import AMOUNT_MAX
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.rlite import merge
+from fluxsched.core.rlite import Children, merge
 from fluxsched.core.text import printable, some_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.executor.wire import VERSION
@@ -213,6 +214,20 @@ def resources_of(reports: Sequence[HostReport]) -> ResourceSet:
     parts = [report.topology().resources().entries[0].children for report in reports]
     merged = merge(enumerate(parts))
     return ResourceSet(merged.entries, Hostlist.of(hosts))
+
+
+def within_job(reported: ResourceSet, job: ResourceSet) -> ResourceSet:
+    """Return R of the hosts of a job, where keepers have reported: these are bound to the job's cores and have found
+    them, numbered anew; all else, such as GPUs and amounts, is what the job's R has there.
+    """
+    of_host = {job.host(rank): rank for rank in job.ranks}
+    found: list[tuple[int, Children]] = []
+    for rank in reported.ranks:
+        theirs = job.children(of_host[reported.host(rank)])
+        cores = reported.children(rank).cores
+        found.append((rank, Children(cores, theirs.gpus, theirs.extra, theirs.amounts)))
+    properties = {name: reported.ranks_on(job.restrict(ranks).nodelist)[0] for name, ranks in job.properties.items()}
+    return replace(reported, entries=merge(found).entries, properties=properties, shared=job.shared)
 
 
 def check_versions(reports: Iterable[HostReport]) -> None:

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, TypeGuard
 from fluxsched.core.jobid import format_f58
 from fluxsched.system import processes
 from fluxsched.system.clock import Clock, SystemClock, sleep
-from fluxsched.system.files import DATABASE_NAME, LOG_NAME, OWNER_NAME, PREFIX, base_directory
+from fluxsched.system.files import DATABASE_NAME, LOG_NAME, OWNER_NAME, PREFIX, base_directory, temporary_directory
 from fluxsched.system.log import logger, set_up_logging
 from fluxsched.system.loop import Turns
 from fluxsched.system.processes import Stat, boot_id, is_within, living, path_of, signal_exactly, stat_of
@@ -297,17 +297,19 @@ def own(path: Path) -> int:
 
 
 def scratch_directory() -> tuple[Path, int]:
-    """Return a new directory of this process below TMPDIR, since a run directory may be in memory, and be small; and
-    the descriptor whose closing ends the ownership.
+    """Return a new directory of this process, and the descriptor whose closing ends the ownership.
+
+    It is below TMPDIR, since a run directory may be in memory, and be small; inside a job below that of the outermost
+    instance: TMPDIR would go with the job, and paths of sockets would grow with each level.
     """
-    path = Path(tempfile.mkdtemp(prefix=owned_prefix(), dir=tempfile.gettempdir()))
+    path = Path(tempfile.mkdtemp(prefix=owned_prefix(), dir=temporary_directory()))
     return path, own(path)
 
 
 def remove_dead(clock: Clock) -> None:
     """Remove this user's directories whose owners, instances and keepers, were killed."""
     until_s = clock.monotonic_s() + SWEEP_S
-    for base in dict.fromkeys((base_directory(), Path(tempfile.gettempdir()))):
+    for base in dict.fromkeys((base_directory(), Path(temporary_directory()))):
         with contextlib.suppress(OSError), os.scandir(base) as entries:
             for entry in entries:
                 if clock.monotonic_s() > until_s:

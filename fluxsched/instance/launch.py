@@ -40,6 +40,7 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.resources import ResourceSet
 from fluxsched.engine.port import LOOPBACK
 from fluxsched.engine.process import StartedEngine, start_engine, supposed_resources
+from fluxsched.engine.report import within_job
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused, RPCError
 from fluxsched.executor.cleanup import adopt_orphans, all_living, with_descendants
 from fluxsched.instance.assembly import (
@@ -165,14 +166,18 @@ def settings_of(options: StartOptions, *, trying: bool = False, handed: HandedOv
         config = replace(config, page=config.page.wanted())
     around = _job_of_hosts(options, config)
     wanted = _engine_of(options, config) if around is None else _engine_of_job(config, around)
-    engine, reported = None, None
+    engine = None
     if wanted.kind != NO_ENGINE:
         raise_faults(config.name, faults)
     if trying:
-        reported = supposed_resources(wanted, os.environ)
+        supposed = supposed_resources(wanted, os.environ)
     else:
-        engine = _started(wanted, statedir, handed)
-        reported = None if engine is None else engine.resources()
+        engine, supposed = _started(wanted, statedir, handed), None
+
+    def reported() -> ResourceSet | None:
+        found = supposed if engine is None else engine.resources()
+        return found if found is None or around is None else within_job(found, around.resources)
+
     try:
         return _settings(options, config, faults, engine, reported, around)
     except BaseException:
@@ -228,13 +233,13 @@ def _settings(
     config: Config,
     faults: list[TomlFault],
     engine: StartedEngine | None,
-    reported: ResourceSet | None,
+    reported: Callable[[], ResourceSet | None],
     around: Enclosing | None,
 ) -> Settings:
     """Return the settings of an instance on the hosts that have reported, if there is an engine."""
     file, r_path, statedir = options.path("config"), options.path("r_path"), options.path("statedir")
     explicit = (
-        r_path or options.fake or options.test_size or reported or config.resource.path or config.resource.entries
+        r_path or options.fake or options.test_size or reported() or config.resource.path or config.resource.entries
     )
     enclosing = around if around is not None else None if explicit else job_around()
 
@@ -246,7 +251,7 @@ def _settings(
         found = build_inventory(
             config,
             r_path=r_path, fake=options.fake, test_size=options.test_size,
-            reported=reported if engine is None else engine.resources(),
+            reported=reported(),
             enclosing=None if enclosing is None else enclosing.resources,
             is_elastic=is_following,
             topology=discover,

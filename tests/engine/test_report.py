@@ -8,6 +8,7 @@ import pytest
 from fluxsched.config.inventory import FAKE_CORES_MAX, FAKE_GPUS_MAX, MachineTopology
 from fluxsched.core.amounts import AMOUNT_MAX
 from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
 from fluxsched.engine.report import (
     INTRODUCTION_BYTES_MAX,
     LINE_BYTES_MAX,
@@ -24,6 +25,7 @@ from fluxsched.engine.report import (
     read_introduction,
     report_lines,
     resources_of,
+    within_job,
 )
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.executor.wire import VERSION
@@ -136,6 +138,20 @@ def test_resources_have_one_target_a_host_in_the_order_of_the_reports() -> None:
 def test_hosts_that_report_twice_are_named() -> None:
     with pytest.raises(InvalidValue, match=r"more than one report of n1, n3: start one keeper a host"):
         resources_of([report(host) for host in ("n1", "n2", "n3", "n1", "n3")])
+
+
+def test_in_a_job_hosts_have_its_gpus_and_amounts_and_the_cores_that_are_bound_to_it() -> None:
+    reported = resources_of([report("b", 2, 4, 1 << 30), report("a", 1, 4, 1 << 30)])
+    lite = [{"rank": "4", "children": {"core": "7", "gpu": "1"}, "amounts": {"memory": 512}},
+            {"rank": "9", "children": {"core": "2-3", "gpu": "0,3"}}]  # fmt: skip
+    execution = {"R_lite": lite, "nodelist": ["a", "b"], "properties": {"big": "9"}, "shared": {"licence": 2}}
+    found = within_job(reported, ResourceSet.parse({"version": 1, "execution": execution}))
+    assert str(found.nodelist) == "b,a"
+    assert [str(found.children(rank).cores) for rank in (0, 1)] == ["0-1", "0"]
+    assert [str(found.children(rank).gpus) for rank in (0, 1)] == ["0,3", "1"]
+    assert [found.children(rank).amounts for rank in (0, 1)] == [(), (("memory", 512),)]
+    assert {name: str(ranks) for name, ranks in found.properties.items()} == {"big": "0"}
+    assert found.shared == (("licence", 2),)
 
 
 def test_no_report_makes_no_resources() -> None:

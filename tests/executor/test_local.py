@@ -469,6 +469,14 @@ def test_what_the_job_wants_for_tmpdir_wins_unless_it_is_inherited():
     assert layout.variables("/own", {"TMPDIR": "/wanted"}) == {"FLUX_JOB_TMPDIR": "/own"}
 
 
+def test_a_scratch_directory_inside_a_job_is_not_in_that_of_the_job(tmp_path, monkeypatch):
+    """Else it would go with the job, and paths of sockets would be too long after some levels."""
+    monkeypatch.setenv("FLUXSCHED_TMPDIR", str(tmp_path))
+    path, owner = cleanup.scratch_directory()
+    os.close(owner)
+    assert path.parent == tmp_path
+
+
 def test_a_scratch_directory_that_a_cleaner_took_is_made_anew_and_one_of_others_is_not_used(tmp_path):
     scratch = tmp_path / "scratch"
     assert stat.S_IMODE(os.stat(layout.make(scratch, 1)).st_mode) == 0o700
