@@ -110,14 +110,6 @@ def test_a_job_over_hosts_is_an_instance_of_its_own_on_them(site: Site) -> None:
     until(lambda: site.everywhere("fluxsched rsh") == {}, "the keepers of the inner instance have ended")
 
 
-def test_an_instance_at_the_third_level_has_hosts_and_paths_of_sockets_are_no_longer(site: Site) -> None:
-    shown = "sh -c 'echo $FLUXSCHED_LEVEL $FLUXSCHED_URI'"
-    levels = "fluxsched alloc -N2 " * 3
-    lines = site("run", "-N1", "sh", "-c", f"{levels} fluxsched run -N2 -n2 {shown}").splitlines()
-    assert [line.split()[0] for line in lines] == ["4", "4"]
-    assert all(len(line.split()[1]) < 60 for line in lines), lines
-
-
 def test_a_batch_job_over_hosts_runs_its_script_as_the_initial_program_there(site: Site) -> None:
     script = site.lab.home / "inner.sh"
     script.write_text("#!/bin/sh\nfluxsched run -N3 -n3 hostname\n")
