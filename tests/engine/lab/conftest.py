@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.engine.lab.engines import ADD, BEGIN
+from tests.engine.lab.engines import ADD, BEGIN, restore_flux
 from tests.engine.lab.hosts import Lab
 from tests.engine.lab.packages import unavailable
 
@@ -51,3 +51,5 @@ def mended(lab: Lab) -> Iterator[Lab]:
                 if unavailable(part) is None:
                     begin(lab, name)
         lab.mend(name)
+    if unavailable("flux") is None:
+        restore_flux(lab)

@@ -118,12 +118,28 @@ def add_flux(lab: Lab) -> None:
     lab.write_on()
     for name in lab.names:
         start_broker(lab, name)
+    until(lambda: all_brokers_are_up(lab), "all brokers are up")
+
+
+def all_brokers_are_up(lab: Lab) -> bool:
     count = ("flux", "resource", "list", "-s", "up", "-no", "{nnodes}")
-    until(lambda: lab.run("n1", *count, status=None).strip() == str(len(lab.names)), "all brokers are up")
+    return lab.run("n1", *count, status=None).strip() == str(len(lab.names))
+
+
+def restore_flux(lab: Lab) -> None:
+    """Start the brokers that have ended because they were cut off, as systemd does where Flux is installed."""
+
+    def restored() -> bool:
+        for name in lab.names:
+            if not any(one.command.startswith("broker ") for one in lab.processes(name)):
+                start_broker(lab, name)
+        return all_brokers_are_up(lab)
+
+    until(restored, "all brokers are up again")
 
 
 def start_broker(lab: Lab, name: str) -> None:
-    lab.run(name, "mkdir", "-m", "700", "/run/flux")
+    lab.run(name, "mkdir", "-p", "-m", "700", "/run/flux")
     options = ["-Srundir=/run/flux", "-Slocal-uri=local:///run/flux/local", "-Sbroker.rc2_none=1"]
     words = ["setsid", "-f", "flux", "broker", "-c", lab.directory / "flux", *options, "-Slog-stderr-level=4"]
     with lab.directory.joinpath(name, "flux.log").open("a") as log:
