@@ -7,6 +7,7 @@ import subprocess
 from types import TracebackType
 from typing import Any
 
+from tests.engine.lab.engines import restore_flux
 from tests.engine.lab.hosts import Lab, Process, until
 
 
@@ -33,6 +34,11 @@ class Site:
             self._release()
             raise
         return self
+
+    def restore_engine(self) -> None:
+        """Start again what the engine has on each host and has ended by itself because of a cut."""
+        if self.kind == "flux":
+            restore_flux(self.lab)
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         try:

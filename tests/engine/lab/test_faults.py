@@ -60,6 +60,7 @@ def test_a_host_whose_link_is_cut_is_fenced_before_its_job_has_ended(site: Site)
     assert any("n3" in line for line in exceptions(site, jobid))
     assert not site.everywhere("sleep 5003")
     site.lab.mend("n3")
+    site.restore_engine()
     until(lambda: site.up() == site.all, "the host is online again", 120)
 
 
@@ -82,6 +83,7 @@ def test_a_host_that_is_not_heard_is_fenced(site: Site) -> None:
     assert any("n3" in line for line in exceptions(site, jobid))
     assert not site.everywhere("sleep 5005")
     site.lab.unmute("n3", "n1")
+    site.restore_engine()
     until(lambda: site.up() == site.all, "the host is online again", 120)
 
 
