@@ -112,6 +112,7 @@ class KeeperGuard:
             return self._wait()
         status = 1
         try:
+            os.setpgid(0, 0)  # an engine that kills the group of what it started leaves someone who ends the tasks
             die_with(guard, signal.SIGTERM)
             for name in (SPOOL_NAME, TEMPORARY_NAME):
                 shutil.rmtree(self._scratch / name, ignore_errors=True)

@@ -150,13 +150,15 @@ class RemoteKeeper(KeeperExecutor):
         self._await()
 
     def _fenced(self) -> None:
-        """Give up the jobs of a keeper that has not come back: it has ended them."""
+        """Give up the jobs of a keeper that has not come back: it has ended them, unless it was killed and could not.
+
+        So the next keeper looks for what is left of them before the host is used.
+        """
         if self._links and all(link.is_known for link in self._links):
             self._fence = None  # it is back, and is ending what a keeper before it has left
             return
         self._fence = None
         self._is_settled = not self._links  # else one is about to say what it has
-        self._left.clear()
         runs = [run for run in self._runs.values() if run.link is None]
         if runs:
             log.error("host %s was lost with %d jobs", self._name, len(runs))

@@ -204,12 +204,14 @@ async def test_a_process_that_forks_all_the_time_does_not_escape(played, start_h
     assert forking() == []
 
 
-async def test_a_killed_guard_leaves_neither_keeper_nor_task(played, start_host, tmp_path):
+@pytest.mark.parametrize("kill", [os.kill, os.killpg])
+async def test_a_killed_guard_leaves_neither_keeper_nor_task(played, start_host, tmp_path, kill):
+    """Flux kills the whole process group of what `flux exec` has started if that is killed itself."""
     host, link = await connected(played, start_host)
     link.run(SCATTERED.format(tmp_path / "pids"))
     tasks = await pids_of(tmp_path / "pids", 3, played)
     keeper = host.keeper
-    os.kill(host.process.pid, signal.SIGKILL)
+    kill(host.process.pid, signal.SIGKILL)
     await played.until(lambda: not any(map(is_alive, [keeper, *tasks])))
     assert host.scratch == []
     assert len(played.links) == 1

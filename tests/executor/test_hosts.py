@@ -96,9 +96,10 @@ class Keeper:
     def __init__(self, host: str, site: Site, terms: LeaseTerms, sockets: Path | None = None) -> None:
         self.turns = Turns(SystemClock())
         self.is_over = False
+        self.cleared: list[int] = []
+        """Jobs of which it was to end what a keeper before it had left."""
         outside = KeeperOutside(
-            lambda reports: self._made(host, reports), lambda records, cleared: cleared(dict.fromkeys(records, "gone")),
-            lambda: None, self._ended, 7, lease=terms,
+            lambda reports: self._made(host, reports), self._clear, lambda: None, self._ended, 7, lease=terms,
             sockets=sockets,
         )  # fmt: skip
         self.tasks: Tasks
@@ -108,6 +109,10 @@ class Keeper:
     def _made(self, host: str, reports: Reports) -> Any:
         self.tasks = Tasks(host, reports)
         return self.tasks
+
+    def _clear(self, records: Mapping[int, object], cleared: Callable[[dict[int, str]], None]) -> None:
+        self.cleared += records
+        cleared(dict.fromkeys(records, "gone"))
 
     def _ended(self, is_lost: bool) -> None:
         self.is_over = True
@@ -567,6 +572,22 @@ async def test_what_a_killed_keeper_has_left_is_ended_before_its_host_is_used_ag
     note = "the keeper of its tasks on n1 was killed; gone"
     assert site.reported("failed") == [(1, note)]
     assert site.reported("raised") == [(2, "exec", note)]
+
+
+async def test_the_next_keeper_looks_for_what_is_left_of_jobs_that_were_given_up_with_a_host():
+    """The keeper of before may have been killed together with its guard, before it could end its tasks."""
+    site = await Site(orphan_timeout_s=0.3, lease_s=WAIT_S).ready()
+    site.executor.start(site.launch(1, "1"))
+    await site.until(lambda: site.reported("started"))
+    site.keepers["n1"].turns.stop()
+    site.cables["n1"].close()
+    await site.until(lambda: site.reported("failed"))
+    site.keepers["n1"] = Keeper("n1", site, LeaseTerms(0.02, 30.0))
+    site.connect("n1")
+    await site.until(lambda: site.present["n1"])
+    assert site.keepers["n1"].cleared == [1]
+    assert site.reported("failed") == [(1, "host n1 was lost")]
+    await site.close()
 
 
 async def test_an_instance_that_does_not_answer_is_asked_so_often_and_no_more():
