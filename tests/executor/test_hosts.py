@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import Any
