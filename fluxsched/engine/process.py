@@ -635,9 +635,9 @@ class StartedEngine:
             self._lost.add(host)
             self._run(self._bring_back(host))
 
-    async def follow_expiration(self, expires: Callable[[float], None]) -> None:
-        """Call `expires` whenever the engine ends the hosts at another time than before (seconds since the epoch; 0:
-        never), until this is cancelled.
+    async def follow_allocation(self, expires: Callable[[float], None]) -> None:
+        """Ask the engine each minute, until this is cancelled: have keepers started on hosts that it has got since, and
+        call `expires` when it ends the hosts at another time than before (seconds since the epoch; 0: never).
         """
         with suppress(asyncio.CancelledError):
             while True:

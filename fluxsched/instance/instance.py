@@ -322,7 +322,7 @@ class Instance:
         if self.settings.engine is not None:
             self.settings.engine.on_report(self._host_reported)
             self.settings.engine.introduce(self.settings.statedir or self.run_directory, self.turns)
-            self._run(self.settings.engine.follow_expiration(self._expires))
+            self._run(self.settings.engine.follow_allocation(self._expires))
             self.turns.after(ABSENT_S, self._name_absent)
         write_info(self.run_directory, msgspec.to_builtins(self.info()))
         config, directory = self.settings.config, self.run_directory

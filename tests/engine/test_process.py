@@ -299,7 +299,7 @@ async def test_the_engine_is_asked_when_it_ends(
 
     monkeypatch.setattr(started._engine, "allocation", allocation)
     told: list[float] = []
-    task = asyncio.ensure_future(started.follow_expiration(told.append))
+    task = asyncio.ensure_future(started.follow_allocation(told.append))
     await until(lambda: len(told) == 2)
     task.cancel()
     assert told == [50.0, 70.0]
@@ -377,7 +377,7 @@ async def test_a_host_that_the_engine_holds_since_a_while_gets_a_keeper(
     server = started.listen(Access())
     started.introduce(hosts.state, turns)
     monkeypatch.setattr(started._engine, "allocation", lambda: EngineHosts(Hostlist.parse("p[0-1]")))
-    task = asyncio.ensure_future(started.follow_expiration(lambda end_s: None))
+    task = asyncio.ensure_future(started.follow_allocation(lambda end_s: None))
     await until(lambda: started.hosts == ("p0", "p1") and hosts.told("p1"))
     task.cancel()
     assert len(hosts.pids("p1")) == 1

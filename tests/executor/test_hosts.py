@@ -165,6 +165,12 @@ class Site:
         self.executor = HostsExecutor(self.turns, reports, HOSTS, self._remote)
         self.turns.start(asyncio.get_running_loop())
 
+    def kill(self) -> None:
+        """The instance is killed, which ends its connections."""
+        self.turns.stop()
+        for cable in self.cables.values():
+            cable.close()
+
     def _remote(self, host: str, reports: Reports, output: StoreOutput) -> RemoteKeeper:
         hooks = TurnMember(self.group)
         self.remotes[host] = RemoteKeeper(
@@ -407,9 +413,7 @@ async def test_the_next_instance_says_again_which_part_of_an_elastic_job_was_los
     await site.until(lambda: site.reported("started"))
     site.tasks("n1").reports.failed(1, "its keeper was killed")
     await site.until(lambda: site.reported("lost"))
-    site.turns.stop()
-    for cable in site.cables.values():
-        cable.close()
+    site.kill()
     site.said.clear()
     site.begin()
     site.resume(ResumedJob(launch, site.records[1], 1.0, going=Idset.parse("1")))
@@ -429,9 +433,7 @@ async def test_an_elastic_job_that_gets_a_host_again_keeps_status_and_usage_of_w
         site.executor.grow(1, r_of("1", host="n"))
         await site.until(lambda begun=begun: len(site.tasks("n1").open) > begun)
     assert site.records[1]["former"][:2] == ["2-4", 512]
-    site.turns.stop()
-    for cable in site.cables.values():
-        cable.close()
+    site.kill()
     site.begin()
     site.resume(ResumedJob(site.launch(1, "0-1", elastic=True), site.records[1], 1.0))
     site.connect()
@@ -459,9 +461,7 @@ async def test_the_next_instance_goes_on_with_what_ran_and_has_ended(site):
     await site.until(lambda: site.reported("started"))
     site.tasks("n0").end(1, 256)
     await site.until(lambda: "ended" in site.records[1]["hosts"]["n0"])
-    site.turns.stop()
-    for cable in site.cables.values():
-        cable.close()
+    site.kill()
     site.tasks("n2").end(1, 0)
     site.begin()
     site.resume(ResumedJob(launch, site.records[1], 1.0))
@@ -484,9 +484,7 @@ async def test_a_job_whose_gate_was_closed_when_the_instance_was_killed_is_opene
     object.__setattr__(site.tasks("n1").reports, "record", lambda *report: held.append(report))
     site.executor.start(launch)
     await site.until(lambda: held and site.records.get(1))
-    site.turns.stop()
-    for cable in site.cables.values():
-        cable.close()
+    site.kill()
     site.begin()
     site.resume(ResumedJob(launch, site.records[1], None))
     site.connect()
@@ -544,9 +542,7 @@ async def test_the_next_instance_numbers_tasks_behind_those_that_ran_where_a_gro
     launch = site.launch(1, "1", elastic=True)
     site.executor.start(launch)
     await site.until(lambda: site.reported("started"))
-    site.turns.stop()
-    for cable in site.cables.values():
-        cable.close()
+    site.kill()
     site.begin()
     grown = structs.replace(launch, R=r_of("0-1", host="n"))
     site.resume(ResumedJob(grown, site.records[1], 1.0))
@@ -743,9 +739,7 @@ async def test_targets_that_were_to_be_given_back_when_the_instance_was_killed_a
     launch = site.launch(1, "0-1", elastic=True)
     site.executor.start(launch)
     await site.until(lambda: site.reported("started"))
-    site.turns.stop()
-    for cable in site.cables.values():
-        cable.close()
+    site.kill()
     site.begin()
     left = structs.replace(launch, R=r_of("0", host="n"))  # its R has them no longer
     site.resume(ResumedJob(left, site.records[1], 1.0, going=Idset.parse("1")))
