@@ -20,10 +20,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("namespaces")
 
 
-@pytest.fixture(autouse=True)
-def _parts(request: pytest.FixtureRequest) -> None:
-    """Skip a test whose engine is not there."""
-    reason = unavailable(*(name for name in ADD if request.node.get_closest_marker(name)))
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose engine is not there, before fixtures of its module start anything of that engine."""
+    reason = unavailable(*(name for name in ADD if item.get_closest_marker(name)))
     if reason is not None:
         pytest.skip(reason)
 
