@@ -27,6 +27,9 @@ CONFIG_NODES_MAX = 100_000
 CONFIG_DEPTH_MAX = 100
 """Levels of mappings and lists: a queue takes two."""
 
+_TOO_DEEP: Final = "exceeded maximum nesting depth"
+"""How PyYAML (since 6.0.4) words its own limit, which it may reach before the first of the levels is an event."""
+
 _NULLS: Final = frozenset(("", "~", "null", "Null", "NULL"))
 
 
@@ -42,7 +45,10 @@ def load_yaml(text: str) -> YamlValue:
         for event in yaml.parse(text, Loader=loader):
             getattr(builder, f"on_{type(event).__name__}", _ignore)(event)
     except yaml.YAMLError as fault:
-        raise InvalidValue(f"not YAML: {_fault_text(fault)}") from None
+        what = _fault_text(fault)
+        if what.endswith(_TOO_DEEP):
+            raise LimitExceeded(f"{what}; the limit is {CONFIG_DEPTH_MAX} levels") from None
+        raise InvalidValue(f"not YAML: {what}") from None
     except UnicodeEncodeError as fault:
         raise InvalidValue(f"not YAML: character {fault.start} is a lone surrogate, which is not text") from None
     return builder.document

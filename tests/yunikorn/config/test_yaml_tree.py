@@ -53,8 +53,9 @@ def test_texts_depth_and_parts_have_limits(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(LimitExceeded, match=f"above the limit of {CONFIG_CHARS_MAX}"):
         load_yaml("#" * (CONFIG_CHARS_MAX + 1))
     assert load_yaml("[" * CONFIG_DEPTH_MAX + "]" * CONFIG_DEPTH_MAX)
-    with pytest.raises(LimitExceeded, match=f"limit of {CONFIG_DEPTH_MAX} levels"):
-        load_yaml("[" * 100_000)
+    for levels in (CONFIG_DEPTH_MAX + 1, 100_000):  # some releases of PyYAML have a limit of their own between them
+        with pytest.raises(LimitExceeded, match=f"limit (of|is) {CONFIG_DEPTH_MAX} levels"):
+            load_yaml("[" * levels)
     monkeypatch.setattr(faults, "CONFIG_NODES_MAX", 4)
     assert load_yaml("[a, b, c]")
     with pytest.raises(LimitExceeded, match="more than 4 parts"):
