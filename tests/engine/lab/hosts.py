@@ -134,7 +134,7 @@ class Lab:
             lines = [f"{host.address} {host.name}\n" for host in self._hosts.values()]
             self.directory.joinpath("hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
             for host in self._hosts.values():
-                host.start(self._shared())
+                host.start(self.shared())
             address = self._hosts[SWITCH].address
             self.run(
                 SWITCH, "sh", "-ec",
@@ -159,6 +159,12 @@ class Lab:
 
     def address(self, name: str) -> str:
         return self._hosts[name].address
+
+    def shared(self) -> list[Path]:
+        """Directories that must stay visible on hosts, which have their own /tmp and /run: programs on PATH, too."""
+        programs = [Path(directory).parent for directory in PATH.split(os.pathsep) if Path(directory).name == "bin"]
+        needed = (self.directory, ROOT, Path(sys.prefix), Path(sys.base_prefix), *programs)
+        return [path for path in dict.fromkeys(needed) if path.parts[1:2] in (("tmp",), ("run",))]
 
     def write_on(self) -> Path:
         """Write the script `on`, with which another terminal runs commands on hosts."""
@@ -226,7 +232,7 @@ class Lab:
 
     def boot(self, name: str) -> None:
         """Start a host that crashed, with a new boot id; daemons are not started."""
-        self._hosts[name].start(self._shared())
+        self._hosts[name].start(self.shared())
         self._connect(name)
 
     def is_up(self, name: str) -> bool:
@@ -238,8 +244,3 @@ class Lab:
         # made outside of all process namespaces: the number of a host's process means nothing inside of n0
         subprocess.run(["nsenter", "-t", str(self._hosts[SWITCH].pid), "-n", "sh", "-ec", add], check=True)
         self.run(name, "sh", "-ec", f"ip addr add {host.address}/24 dev eth0; ip link set eth0 up")
-
-    def _shared(self) -> list[Path]:
-        """Directories that must stay visible on hosts, which have their own /tmp and /run."""
-        needed = (self.directory, ROOT, Path(sys.prefix), Path(sys.base_prefix))
-        return [path for path in dict.fromkeys(needed) if path.parts[1] in ("tmp", "run")]
