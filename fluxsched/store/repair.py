@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.text import printable
+from fluxsched.core.text import counted, printable
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs import manager
 from fluxsched.jobs.queues import JobQueue, QueueConfig
@@ -43,7 +43,7 @@ from fluxsched.store.schema import (
     make_tables,
     prepare,
 )
-from fluxsched.store.wal import examine_wal, frames_in_index, recorded_commit, stored_commit
+from fluxsched.store.wal import examine_wal, frames_in_index, is_in_use, record_path, recorded_commit, stored_commit
 from fluxsched.system.files import COMMIT_SUFFIX, private_file
 
 CHECKED_BYTES: Final = 256 << 20
@@ -106,6 +106,9 @@ class StateFault(NamedTuple):
     lost: str | None = None
 
 
+_RUN_AGAIN: Final = "so that jobs that ended in them run again"
+
+
 def fault_at_start(path: Path, has_jobs: bool) -> StateFault | None:
     """Return what is wrong with the file that an instance is about to use; None if it is sound. Nothing is changed."""
     is_unclean = is_filled(_named(path, LOG_SUFFIX))
@@ -121,12 +124,16 @@ def fault_at_start(path: Path, has_jobs: bool) -> StateFault | None:
         return StateFault(text)
     with closing(open_read_only(path)) as connection:
         missing = (recorded or 0) - stored_commit(connection)
+        has_lost_both = is_in_use(connection) and not (_named(path, LOG_SUFFIX).exists() or record_path(path).exists())
+    if has_lost_both:
+        text = f"its log ({path.name}{LOG_SUFFIX}) and the record of its transactions ({record_path(path).name}) are"
+        return StateFault(f"{text} missing", f"the last transactions, {_RUN_AGAIN}")
     log_fault = _log_fault(path, recorded) if is_unclean else None
     if missing <= 0 and log_fault is None:
         return None
     text = log_fault or f"its log ({path.name}{LOG_SUFFIX}) {'ends too early' if is_unclean else 'is missing'}"
-    count = f"{missing} " if missing > 0 else ""
-    return StateFault(text, f"the last {count}transactions, so that jobs that ended in them run again")
+    lost = "transaction" if missing == 1 else f"{missing} transactions" if missing > 0 else "transactions"
+    return StateFault(text, f"the last {lost}, {_RUN_AGAIN}")
 
 
 def fault_of(path: Path) -> str | None:
@@ -227,7 +234,7 @@ class Salvaged:
     lost: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        found = f"{self.jobs} jobs and {self.saved} settings (drains, groups, queues) were read"
+        found = f"{counted(self.jobs, 'job')} and {counted(self.saved, 'setting')} (drains, groups, queues) were read"
         if not self.lost:
             return f"{found}, which is all"
         return f"{found}; lost: {listed_losses(self.lost)}"
@@ -236,7 +243,7 @@ class Salvaged:
 def listed_losses(lost: Sequence[str]) -> str:
     """Name the first of them, and say how many more there are."""
     more = len(lost) - LOST_NAMED_MAX
-    return f"{', '.join(lost[:LOST_NAMED_MAX])}{f', and {more} more' if more > 0 else ''}"
+    return f"{'; '.join(lost[:LOST_NAMED_MAX])}{f'; and {more} more' if more > 0 else ''}"
 
 
 def salvage(damaged: Path, target: Path) -> Salvaged:
@@ -482,14 +489,15 @@ _NUMBERS: Final = frozenset({("instance", "epoch_ms"), ("instance", "counted"), 
 
 def decode_saved(kind: str, key: object, value: Any, is_intact: bool) -> Any:
     """Return what a row has. Raises InvalidValue naming it if that is not what was written, or its kind needs."""
+    name = printable(f"{kind} {key}")
+    if not is_intact:
+        raise InvalidValue(f"{name} cannot be read: {DIFFERS}")
     try:
-        if not is_intact:
-            raise ValueError(DIFFERS)
         found = json.loads(value)
         if (kind, key) in _NUMBERS:
             int(found)
         elif kind in _CHECKS:
             _CHECKS[kind](found)
     except (FluxschedError, ValueError, LookupError, TypeError, AttributeError) as fault:
-        raise InvalidValue(f"{printable(f'{kind} {key}')} cannot be read: {type(fault).__name__}: {fault}") from fault
+        raise InvalidValue(f"{name} cannot be read: {type(fault).__name__}: {fault}") from fault
     return found

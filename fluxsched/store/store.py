@@ -36,7 +36,7 @@ from fluxsched.store.checksums import COLUMNS, add_function, checksummed
 from fluxsched.store.jobs import Query, compressed
 from fluxsched.store.repair import decode_text
 from fluxsched.store.schema import ADD_USAGE, ADD_USAGE_UP, ALL_IS_COUNTED, FEWER_ARE_COUNTED, prepare
-from fluxsched.store.wal import COMMIT, CommitRecord, stored_commit
+from fluxsched.store.wal import COMMIT, CommitRecord, mark_in_use, stored_commit
 from fluxsched.system.files import private_file
 from fluxsched.system.log import Subject, logger
 from fluxsched.system.loop import SHORT_S, Histogram, OnFailure, Turns, Work
@@ -354,6 +354,7 @@ class Database:
         try:
             prepare(self.reader, self.path)
             number = stored_commit(self.reader)
+            self._copying(lambda: mark_in_use(self.reader, True))
         except (sqlite3.Error, ValueError, LookupError, TypeError) as exc:
             raise FluxschedError(
                 f"cannot open the state in {self.path}: {exc}: restore a backup into a new directory (fluxsched "
@@ -393,6 +394,8 @@ class Database:
     def close(self) -> None:
         """Close all connections; SQLite copies its log into the file. Idempotent."""
         self._checkpoints.close()
+        with contextlib.suppress(sqlite3.Error):  # the log stays then, which is checked at the next start
+            mark_in_use(self._connection, False)
         self._connection.close()
         self.reader.close()
         self._record.close()

@@ -6,6 +6,9 @@ begun only after the one before it was synced, so a frame that continues the che
 commit was on disk. What a recovery leaves out must not have one. The last transaction of a log has nothing behind it:
 whether it was complete is known by its number.
 
+A copy of the database file alone has neither log nor number. The file itself says that they belong to it: it is marked
+as in use, in its header, from a start to an end in good order, which copies all of the log.
+
 The number is never ahead of what is on disk. Each transaction has its number in the database itself; when it is on
 disk, the number is written to a file of its own, without a sync. Whatever kills the instance leaves that file as it was
 written, and a crash of the system leaves this number or an earlier one. So a database whose number is lower than the
@@ -80,7 +83,7 @@ def examine_wal(data: bytes | mmap, valid_frames: int | None = None) -> WalState
     later = _later_commit(log, size, frames, salts, is_big=bool(header[0] & 1))
     if later is None:
         return WalState(frames, None)
-    return WalState(frames, f"it cannot be read behind frame {frames}, and {_follows(later)}")
+    return WalState(frames, f"it cannot be read beyond frame {frames}, and {_follows(later)}")
 
 
 def frames_in_index(data: bytes) -> int | None:
@@ -217,6 +220,20 @@ def stored_commit(connection: sqlite3.Connection) -> int:
         return 0 if row is None else int(row[0])
     except (sqlite3.Error, TypeError, ValueError):
         return 0
+
+
+IN_USE: Final = 0x666C7878
+"""`PRAGMA application_id` of a database that an instance uses; it is copied by no salvage and no restore."""
+
+
+def mark_in_use(connection: sqlite3.Connection, in_use: bool) -> None:
+    """Mark a database as one of which the last transactions may be in its log, or as one that is complete."""
+    connection.execute(f"PRAGMA application_id = {IN_USE if in_use else 0}")
+
+
+def is_in_use(connection: sqlite3.Connection) -> bool:
+    """Return whether an instance has begun to use a database and has not ended in good order."""
+    return bool(connection.execute("PRAGMA application_id").fetchone()[0] == IN_USE)
 
 
 def _encode(number: int) -> bytes:

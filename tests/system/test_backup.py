@@ -105,7 +105,7 @@ def test_a_damaged_state_is_not_started_on_unless_the_user_says_so(user: Any, da
     options = ("--fake", "2x2", "--statedir", "state", "--daemon")
     refused = user.process("start", *options, status=1).err
     assert "state/state.sqlite is damaged: " in refused
-    assert "1 jobs and 0 settings (drains, groups, queues) were read; lost: rows of saved" in refused
+    assert "1 job and 0 settings (drains, groups, queues) were read; lost: rows of saved" in refused
     started = user.process("start", *options, "--salvage")
     assert "fluxsched: start: warning: the state was damaged and is kept as state/state.sqlite.damaged-" in started.err
     again = user.at(started.word)
