@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable
 from statistics import median
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.quantities import Amounts
 from fluxsched.core.request import Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.decisions import Granted

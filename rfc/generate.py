@@ -23,7 +23,7 @@ import msgspec
 
 from fluxsched.core.role import Role
 from fluxsched.jobs.states import TRANSITIONS, State
-from fluxsched.leases.leases import STEPS, LeaseState, Wish
+from fluxsched.leases import STEPS, LeaseState, Wish
 from fluxsched.protocol.messages import common, flux, instance, jobs, resource, sched
 from fluxsched.protocol.messages.common import Payload
 from fluxsched.protocol.sessions import PLAIN, TYPED, AcquireState, diagram

@@ -66,7 +66,7 @@ def _shared(text: Callable[[ShownAccount], str]) -> Callable[[ShownAccount], str
 
 
 def _held(row: ShownAccount) -> str:
-    from fluxsched.core.amounts import amounts_setting
+    from fluxsched.core.quantities import amounts_setting
 
     return amounts_setting(tuple(row.info["held"].items()))
 

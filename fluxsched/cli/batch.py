@@ -44,7 +44,7 @@ from fluxsched.core.batch import (
     nested_jobspec,
     parse_directives,
 )
-from fluxsched.core.documents import load_object, with_path
+from fluxsched.core.text import load_object, with_path
 from fluxsched.errors import FluxschedError, InvalidValue, RPCError
 
 

@@ -74,7 +74,7 @@ def check(file: Path, fake: str | None, r_path: Path | None, as_json: bool) -> i
 @connected
 def show_config(handle: InstanceHandle, as_json: bool) -> None:
     """Print the configuration in force, as TOML."""
-    from fluxsched.core.documents import toml_text
+    from fluxsched.core.text import toml_text
 
     found = handle.rpc("config.get")
     if as_json:
@@ -127,7 +127,7 @@ def _print_change(change: dict[str, Any], remark: str = "") -> None:
 
 
 def _value_text(value: object) -> str:
-    from fluxsched.core.documents import inline
+    from fluxsched.core.text import inline
 
     text = NOT_SET if value is None else inline(value)
     return text if len(text) <= LONG_VALUE_CHARS_MAX else f"{text[:LONG_VALUE_CHARS_MAX]}... (--json has all)"

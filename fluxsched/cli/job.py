@@ -57,11 +57,11 @@ from fluxsched.cli.output import (
     print_stream,
     time_text,
 )
-from fluxsched.core.documents import TEXT_CHARS_MAX
 from fluxsched.core.job_text import apart, ended_text
 from fluxsched.core.jobfields import pty_of, system_given
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.text import TEXT_CHARS_MAX
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused
 from fluxsched.views.jobs import in_states, parts_text
 

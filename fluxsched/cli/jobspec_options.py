@@ -29,15 +29,13 @@ from fluxsched.cli.options import (
     parse_value,
     read_text,
 )
-from fluxsched.core.amounts import MEMORY, check_kind, parse_amount
 from fluxsched.core.constraint import Constraint, parse_constraint_text
-from fluxsched.core.documents import with_path
-from fluxsched.core.duration import parse_duration
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import ENV_EXPAND, REQUEUE_MAX
 from fluxsched.core.jobid import has_tags
 from fluxsched.core.jobspec import Jobspec, parse_nodes, parse_part
-from fluxsched.core.text import is_text, not_among, printable
+from fluxsched.core.quantities import MEMORY, check_kind, parse_amount, parse_duration
+from fluxsched.core.text import is_text, not_among, printable, with_path
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.system.clock import SystemClock
 

@@ -350,7 +350,7 @@ class Converted(_ParamType):
 
 
 def _duration(text: str) -> float:
-    from fluxsched.core.duration import parse_duration
+    from fluxsched.core.quantities import parse_duration
 
     return parse_duration(text)
 
@@ -359,7 +359,7 @@ def _time_limit(text: str) -> float:
     """Return the seconds of an FSD whose bare number is minutes, as in Flux, or of a time limit as Slurm has it;
     0 and infinity set none.
     """
-    from fluxsched.core.duration import parse_clock, parse_duration
+    from fluxsched.core.quantities import parse_clock, parse_duration
 
     if ":" in text or "-" in text.lstrip("-"):
         return parse_clock(text)
@@ -519,7 +519,7 @@ def parse_value(text: str) -> Any:
 
 def parse_since(text: str) -> float:
     """Seconds since the epoch, of a duration before now (`-6h`, `6h`), a date and time, or `now`; not in the future."""
-    from fluxsched.core.duration import parse_duration
+    from fluxsched.core.quantities import parse_duration
 
     now_s = SystemClock.wall_s()
     if text == "now":

@@ -65,10 +65,10 @@ from fluxsched.cli.target_rows import (
     status_rows,
     where_of,
 )
-from fluxsched.core.amounts import amount_text
+from fluxsched.core.constraint import QUEUE
 from fluxsched.core.idset import Idset
+from fluxsched.core.quantities import amount_text
 from fluxsched.core.resources import EMPTY_R, ResourceSet
-from fluxsched.core.targets import QUEUE
 from fluxsched.core.text import printable
 from fluxsched.errors import InvalidValue, RPCError
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from fluxsched.cli.options import InstanceHandle, Output
 from fluxsched.cli.output import DIM, GREEN, RED, YELLOW, Field, parse_format, tick, user_name
-from fluxsched.core.amounts import amounts_setting
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.quantities import amounts_setting
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import Refused

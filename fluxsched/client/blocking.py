@@ -44,7 +44,7 @@ def _client(uri: str, key: str | os.PathLike[str] | None) -> BlockingClient:
     try:
         return BlockingClient(uri, keys=key_for(uri, key))
     except Disconnected as fault:
-        from fluxsched.system.kept_logs import end_of
+        from fluxsched.system.files import end_of
 
         said = end_of(uri)
         if said is None:

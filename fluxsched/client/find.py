@@ -26,12 +26,13 @@ from fluxsched.system.files import (
     PREFIX,
     URI_VARIABLE,
     base_directory,
+    end_of,
+    state_of,
 )
-from fluxsched.system.kept_logs import end_of, state_of
 from fluxsched.system.processes import stat_of
 
 if TYPE_CHECKING:  # commands that need no key start sooner
-    from fluxsched.transport.endpoints import KeyPair
+    from fluxsched.transport.base import KeyPair
 
 RECONNECT_S = 60.0
 """Period in which a client looks for an instance that it has lost (seconds): as long as keepers wait for the instance.
@@ -154,7 +155,7 @@ def find_uri(uri: str | None = None, *, only: bool = False) -> str:
             errno.ENOTUNIQ,
         )
     if not found:
-        from fluxsched.system.kept_logs import last_end
+        from fluxsched.system.files import last_end
 
         said = last_end()
         raise FluxschedError(

@@ -25,8 +25,7 @@ from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.executor.base import TERMINATING, JobLaunch, Reports, ResumedJob
 from fluxsched.jobs.job import Job
 from fluxsched.jobs.states import PENDING, RUN, SCHED, merge
-from fluxsched.leases.jobspec import jobspec_for, size_is_settled
-from fluxsched.leases.leases import Lease, LeaseState, Wish, lease_name
+from fluxsched.leases import Lease, LeaseState, Wish, jobspec_for, lease_name, size_is_settled
 from fluxsched.messaging.peers import RpcRequest
 from fluxsched.messaging.router import Router
 from fluxsched.protocol.messages import jobs as msg

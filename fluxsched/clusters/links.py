@@ -18,12 +18,13 @@ import msgspec
 
 from fluxsched.client.calls import InstanceCalls
 from fluxsched.client.find import key_for
-from fluxsched.core.documents import with_path
+from fluxsched.core import jobspec as signed
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.text import with_path
 from fluxsched.errors import FluxschedError, RemoteProtocolError, RPCError
-from fluxsched.leases.leases import Lease, LeaseEvent, SeenJob, holder_of
-from fluxsched.protocol import framing, signed
+from fluxsched.leases import Lease, LeaseEvent, SeenJob, holder_of
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message, encode, pack_bundles
 from fluxsched.protocol.messages import jobs
 from fluxsched.protocol.messages import jobs as msg

@@ -27,7 +27,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
 from fluxsched.executor.base import Reports, spool_directory, spool_name
-from fluxsched.leases.leases import (
+from fluxsched.leases import (
     CancelThere,
     Lease,
     LeaseBegan,
@@ -39,14 +39,15 @@ from fluxsched.leases.leases import (
     LeaseSeen,
     LeaseState,
     LeaseTable,
+    Mirror,
     SaveLease,
     SeenJob,
     SettleThere,
     SignalThere,
     SubmitThere,
     WithdrawThere,
+    taken_by_others,
 )
-from fluxsched.leases.mirror import Mirror, taken_by_others
 from fluxsched.protocol.messages.jobs import ClusterInfo
 from fluxsched.services.resource import ResourceService
 from fluxsched.store.store import Store, Writer

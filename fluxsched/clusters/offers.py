@@ -17,7 +17,7 @@ import msgspec
 from fluxsched.errors import Refused
 from fluxsched.jobs.states import CANCEL, INACTIVE, PENDING
 from fluxsched.jobs.table import result
-from fluxsched.leases.leases import holder_of
+from fluxsched.leases import holder_of
 from fluxsched.messaging.memo import JobspecMemo
 from fluxsched.messaging.peers import RpcRequest
 from fluxsched.messaging.router import Router, forget

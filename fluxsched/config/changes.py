@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from fluxsched.config.policies import IMPORT_S, POLICY, USED_PLUGIN, absent_files, fault_of
 from fluxsched.config.reader import Config, read_file
 from fluxsched.config.toml import KeyPath, TomlFault
-from fluxsched.core.documents import path_text
+from fluxsched.core.text import path_text
 from fluxsched.sched.loading import PLUGIN_SIGN, split_plugins
 from fluxsched.sched.registry import has_plugin, split_queues
 

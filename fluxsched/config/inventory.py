@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fluxsched.config.toml import TomlFault, raise_faults
-from fluxsched.core.amounts import AMOUNT_MAX, MEMORY
-from fluxsched.core.documents import TEXT_CHARS_MAX
+from fluxsched.core.constraint import parse_targets
 from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.quantities import AMOUNT_MAX, MEMORY
 from fluxsched.core.resources import EMPTY_R, LOCAL_PREFIX, ResourceSet
 from fluxsched.core.rlite import Children, Entry, merge
-from fluxsched.core.targets import parse_targets
+from fluxsched.core.text import TEXT_CHARS_MAX
 from fluxsched.core.topology import is_foreign
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.resource.inventory import EXCLUDE, Inventory, describe

@@ -42,14 +42,13 @@ from fluxsched.config.values import (
     read_page,
     read_topology,
 )
-from fluxsched.core.amounts import RESERVED, check_kind, in_unit
 from fluxsched.core.constraint import Constraint
-from fluxsched.core.documents import shown
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import check_name
+from fluxsched.core.quantities import RESERVED, check_kind, in_unit
 from fluxsched.core.resources import LOCAL_PREFIX, check_property
-from fluxsched.core.text import there_are
+from fluxsched.core.text import shown, there_are
 from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
 from fluxsched.jobs.queues import Banks, QueueConfig
 from fluxsched.messaging.keys import AccessRules, user_id

@@ -15,9 +15,8 @@ import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from fluxsched.core.amounts import AMOUNT_KINDS_MAX, Amounts, check_kind, parse_amount
-from fluxsched.core.documents import check_shape, key_text, load_object, path_text, shown
-from fluxsched.core.duration import parse_duration
+from fluxsched.core.quantities import AMOUNT_KINDS_MAX, Amounts, check_kind, parse_amount, parse_duration
+from fluxsched.core.text import check_shape, key_text, load_object, path_text, shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 KeyPath: TypeAlias = tuple[str | int, ...]

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from fluxsched.config.toml import KeyPath, Lines, TomlFault, TomlTable
-from fluxsched.core.amounts import Amounts
+from fluxsched.core.constraint import SET_KINDS
 from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.targets import SET_KINDS
 from fluxsched.core.topology import (
     EMPTY_TOPOLOGY,
     TOPOLOGY_BYTES_MAX,

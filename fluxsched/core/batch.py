@@ -22,8 +22,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from fluxsched.core.documents import shown, with_path
-from fluxsched.core.text import kind_of
+from fluxsched.core.text import kind_of, shown, with_path
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 FILES_MAX = 1024

@@ -11,12 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from fluxsched.core.amounts import parse_amount
-from fluxsched.core.documents import named, shown
-from fluxsched.core.duration import parse_duration
 from fluxsched.core.jobid import JOBID_MAX
+from fluxsched.core.quantities import parse_amount, parse_duration
 from fluxsched.core.request import COUNT_MAX, Count
-from fluxsched.core.text import kind_of
+from fluxsched.core.text import kind_of, named, shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 DEPENDENCIES_MAX = 1024

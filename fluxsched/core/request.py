@@ -18,11 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from fluxsched.core.amounts import AMOUNT_KINDS_MAX, AMOUNT_MAX, Amounts, amount_text, check_kind, in_unit
 from fluxsched.core.constraint import EVERYTHING, Constraint
-from fluxsched.core.documents import named, shown
 from fluxsched.core.idset import Idset
-from fluxsched.core.text import kind_of
+from fluxsched.core.quantities import AMOUNT_KINDS_MAX, AMOUNT_MAX, Amounts, amount_text, check_kind, in_unit
+from fluxsched.core.text import kind_of, named, shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 COUNT_MAX = 1 << 26

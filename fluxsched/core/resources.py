@@ -19,10 +19,9 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
-from fluxsched.core.amounts import Amounts, larger, less, parse_amounts, smaller
-from fluxsched.core.documents import check_shape, load_object, named, shown
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.quantities import Amounts, larger, less, parse_amounts, smaller
 from fluxsched.core.rlite import (
     Children,
     Entry,
@@ -34,7 +33,7 @@ from fluxsched.core.rlite import (
     rank_list,
     rlite_ranks,
 )
-from fluxsched.core.text import kind_of
+from fluxsched.core.text import check_shape, kind_of, load_object, named, shown
 from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology, join_scheduling, parts_of, put_topology, split_topology
 from fluxsched.errors import InvalidValue, LimitExceeded
 

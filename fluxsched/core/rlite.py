@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from fluxsched.core.amounts import Amounts, larger, less, parse_amounts, smaller
-from fluxsched.core.documents import named, shown
 from fluxsched.core.idset import CACHED_TEXT_CHARS, CACHED_TEXTS_MAX, EMPTY, ID_MAX, Idset
-from fluxsched.core.text import kind_of
+from fluxsched.core.quantities import Amounts, larger, less, parse_amounts, smaller
+from fluxsched.core.text import kind_of, named, shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 KINDS_MAX = 16

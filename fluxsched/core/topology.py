@@ -19,10 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from fluxsched.core.documents import named, shown
 from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.text import kind_of, some_of
+from fluxsched.core.text import kind_of, named, shown, some_of
 from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
 
 SWITCHES_MAX = 1 << 16

@@ -29,12 +29,19 @@ from fluxsched.errors import FluxschedError
 from fluxsched.executor.wire import VERSION
 from fluxsched.flux.install import examine
 from fluxsched.instance.instance import UNIX_PATH_BYTES_MAX
-from fluxsched.messaging.listening import MIB, free_bytes, shortage
+from fluxsched.messaging.router import MIB, free_bytes, shortage
 from fluxsched.store.repair import fault_of, open_read_only
 from fluxsched.store.schema import SCHEMA_VERSION
 from fluxsched.system.clock import SystemClock
-from fluxsched.system.files import DATABASE_NAME, OWNER_NAME, PREFIX, SOCKET_NAME, base_directory
-from fluxsched.system.kept_logs import last_end, logs_directory
+from fluxsched.system.files import (
+    DATABASE_NAME,
+    OWNER_NAME,
+    PREFIX,
+    SOCKET_NAME,
+    base_directory,
+    last_end,
+    logs_directory,
+)
 
 DIRECTORIES, INSTANCES, ENGINE = "Directories", "Instances", "Engine"
 REACH_S = 20.0

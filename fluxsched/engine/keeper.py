@@ -38,8 +38,7 @@ from fluxsched.system.clock import SystemClock
 from fluxsched.system.log import logger, set_up_logging
 from fluxsched.system.loop import Faults, Turns
 from fluxsched.system.processes import boot_id, settle
-from fluxsched.transport.base import Client
-from fluxsched.transport.endpoints import tcp_address
+from fluxsched.transport.base import Client, tcp_address
 from fluxsched.transport.zeromq import ZmqClient
 
 log = logger("keeper")

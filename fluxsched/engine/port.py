@@ -18,7 +18,7 @@ from fluxsched.errors import Refused
 from fluxsched.executor.wire import UNSENT_BYTES_MAX
 from fluxsched.messaging.peers import Access
 from fluxsched.system.log import logger
-from fluxsched.transport.endpoints import KeyPair, ServerKeys, tcp_address
+from fluxsched.transport.base import KeyPair, ServerKeys, tcp_address
 from fluxsched.transport.sockets import make_key_pair
 from fluxsched.transport.zeromq import ZmqServer
 

@@ -57,8 +57,7 @@ from fluxsched.system.files import ENGINE_NAME, read_text, replace_private_text
 from fluxsched.system.log import logger
 from fluxsched.system.loop import ExitWatch, Turns
 from fluxsched.system.processes import boot_id, signal_exactly, stat_of
-from fluxsched.transport.base import Server
-from fluxsched.transport.endpoints import KeyPair, parse_key, tcp_address
+from fluxsched.transport.base import KeyPair, Server, parse_key, tcp_address
 
 log = logger("engine")
 

@@ -16,15 +16,15 @@ from typing import Final
 import msgspec
 
 from fluxsched.config.inventory import FAKE_CORES_MAX, FAKE_GPUS_MAX, MachineTopology
-from fluxsched.core.amounts import AMOUNT_MAX
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
+from fluxsched.core.quantities import AMOUNT_MAX
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import Children, merge
 from fluxsched.core.text import printable, some_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.executor.wire import VERSION
-from fluxsched.transport.endpoints import KeyPair, parse_key
+from fluxsched.transport.base import KeyPair, parse_key
 
 REPORT_BYTES_MAX: Final = 1 << 17
 """A host of 4,096 cores with two processing units each needs 60 KB."""

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from fluxsched.core.duration import format_duration
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.quantities import format_duration
 from fluxsched.errors import FluxschedError
 from fluxsched.executor.wire import PmiFence
 from fluxsched.system.loop import ExitWatch, ended_status

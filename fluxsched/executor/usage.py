@@ -21,10 +21,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fluxsched.core.amounts import MEMORY
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.quantities import MEMORY
 from fluxsched.core.resources import ResourceSet
 from fluxsched.system.clock import Clock
 from fluxsched.system.log import logger, of_job

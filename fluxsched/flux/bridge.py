@@ -25,12 +25,12 @@ from typing import Any, Final
 import msgspec
 
 from fluxsched.config.reader import fair_settings
-from fluxsched.core.documents import with_path
-from fluxsched.core.duration import parse_duration
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.quantities import parse_duration
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import parse_entries
+from fluxsched.core.text import with_path
 from fluxsched.errors import FluxschedError, InvalidValue, RPCError
 from fluxsched.flux.handle import (
     LEVELS,

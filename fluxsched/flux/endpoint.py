@@ -1,31 +1,67 @@
-"""The instance as stock Flux clients meet it: which services there are, and those of Flux's broker and `resource`.
+"""The instance as stock Flux clients meet it: which services there are, those of Flux's broker and `resource`, and logs
+and lists of jobs: `job-info` and `job-list` (RFC 18, RFC 24, RFC 43).
 
 Law: nothing is made up. Targets appear as brokers; every state that an instance of ours can be asked in is `run`. What
-each user may ask is in `protocol.topics`.
+each user may ask is in `protocol.topics`. Nothing is kept twice. The logs that Flux keeps beside a job's own, how it
+was executed and what its tasks printed, are made from the job's log and its spool files when a client asks. Spool files
+have no times: a piece of output has the time at which it was read, at the latest that of the job's end. A list is made
+slice by slice, a turn each.
 """
 
 from __future__ import annotations
 
+import base64
 import errno
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from itertools import chain, groupby
+from math import inf, nextafter
+from typing import Any
 
+import msgspec
+
+from fluxsched.core import jobspec as signed
 from fluxsched.core.idset import Idset
-from fluxsched.errors import InvalidValue, Refused
-from fluxsched.flux.endpoint_jobs import JobIngest, JobManagerService, TaskService, Waits
-from fluxsched.flux.endpoint_logs import JobInfoService, JobList
+from fluxsched.core.jobid import format_f58, is_shared
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.text import with_path
+from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, Refused
+from fluxsched.executor.base import spool_directory
+from fluxsched.executor.layout import JobTasks, Tags, TaskBlock, blocks, more_blocks
+from fluxsched.flux.endpoint_jobs import JobIngest, JobManagerService, TaskService, Waits, task_service
+from fluxsched.jobs.effects import Event
+from fluxsched.jobs.job import Job, count_tasks
+from fluxsched.jobs.manager import JobManager
+from fluxsched.jobs.query import (
+    ALL_ATTRIBUTES,
+    FLUX_ATTRIBUTES,
+    Tally,
+    checked_attributes,
+    flux_attributes,
+    in_flux_order,
+    parse_query,
+    tally_jobs,
+    total_tally,
+)
+from fluxsched.jobs.table import shell_status
 from fluxsched.messaging.peers import Peer, RpcRequest, ping_answer
-from fluxsched.messaging.router import Handler, Router
+from fluxsched.messaging.router import Handler, Router, in_steps
 from fluxsched.protocol.messages import flux as msg
 from fluxsched.protocol.messages.common import FreeForm
 from fluxsched.protocol.messages.flux import ReloadFromRequest, WaitUpRequest
+from fluxsched.protocol.messages.jobs import OutputResponse
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.resource.module import ResourceModule
 from fluxsched.services.instance import InstanceService
 from fluxsched.services.job_effects import JobEffects
-from fluxsched.services.job_streams import JobInputs, JobStreams
-from fluxsched.services.jobs import JobService
+from fluxsched.services.job_streams import JobInputs, JobStreams, OutputFollower
+from fluxsched.services.jobs import LIST_ENTRIES_MAX, JobService, current_resources, stored_job, stored_result
 from fluxsched.services.modules import ModuleService
 from fluxsched.services.resource import ResourceService
+from fluxsched.services.task_output import STREAM_NAMES, Budget, TaskOutput
 from fluxsched.store.store import Store
 from fluxsched.system.loop import Turns
 
@@ -170,3 +206,489 @@ class FluxResourceService:
     def _forget(self, peer: Peer) -> None:
         for request in [one for one in self._waiting if one.peer is peer]:
             del self._waiting[request]
+
+
+# ---- endpoint_logs
+
+INITIAL_SENTINEL = 2
+"""The flag that asks for an empty response where history ends."""
+JSON_DECODE, CURRENT = 1, 2
+"""Flags of a lookup request."""
+LOOKUP_OUTPUT_BYTES_MAX = 1 << 20
+"""Output in one lookup; more is followed. It is read and made into events in one go."""
+OUTPUT_BYTES = 8 * 1024
+"""Output made into events at a time: if every line is short, more than a thousand."""
+PIECE_EVENTS = 64
+"""Events that count like one more piece of output: a turn has room for some 2,000 (20 ms)."""
+
+_encode = msgspec.json.encode
+
+
+def line(event: Event) -> str:
+    """Return an event in the form of a log."""
+    return _encode(event).decode() + "\n"
+
+
+def text_of(events: Iterable[Event]) -> str:
+    """Return a log in the form of a record."""
+    return "".join(map(line, events))
+
+
+class _EventSender:
+    """Sends events one by one, and marks the end of history once if that is wanted."""
+
+    def __init__(self, request: RpcRequest, flags: int) -> None:
+        self._request = request
+        self._sentinel = bool(flags & INITIAL_SENTINEL)
+
+    def send(self, events: Iterable[Event]) -> int:
+        """Send the events; return their number."""
+        count = 0
+        for event in events:
+            self._request.respond(msg.EventlogWatchResponse(line(event)))
+            count += 1
+        return count
+
+    def end_history(self) -> None:
+        if self._sentinel:
+            self._sentinel = False
+            self._request.respond()
+
+
+class _FluxFollower(OutputFollower):
+    """Follows a job's output as RFC 24 writes it."""
+
+    chunk_bytes = OUTPUT_BYTES
+
+    def __init__(self, request: RpcRequest, jobid: int, log: OutputLog, flags: int) -> None:
+        super().__init__(request, jobid, follow=True)
+        self._log = log
+        self._sender = _EventSender(request, flags)
+
+    def begin_stream(self) -> None:
+        self._sender.send(self._log.begin())
+
+    def send(self, piece: OutputResponse) -> int:
+        return self._sender.send(self._log.data(piece)) // PIECE_EVENTS
+
+    def caught_up(self) -> None:
+        self._sender.end_history()
+
+    def end_stream(self) -> None:
+        self._sender.send(self._log.end())
+        self._sender.end_history()
+        super().end_stream()
+
+
+class JobInfoService:
+    """Service of the `job-info` topics."""
+
+    def __init__(self, effects: JobEffects, streams: JobStreams, store: Store, router: Router) -> None:
+        self._effects = effects
+        self._streams = streams
+        self._store = store
+        self._watches: dict[str, Callable[[RpcRequest, msg.EventlogWatchRequest], None]] = {
+            "eventlog": self._watch_log,
+            "guest.exec.eventlog": self._watch_exec,
+            "guest.output": self._watch_output,
+        }
+        self._parts: dict[str, Callable[[int, Mapping[str, Any], int], object]] = {
+            "eventlog": lambda jobid, record, flags: text_of(own_events(record["eventlog"])),
+            "jobspec": _jobspec,
+            "J": lambda jobid, record, flags: signed.wrap(_encode(record["jobspec"]), _userid(record)),
+            "R": _resources,
+            "guest.exec.eventlog": lambda jobid, record, flags: text_of(_executed(jobid, record)),
+            "guest.output": self._output,
+        }
+        router.serve_local(
+            {
+                "job-info.lookup": self._lookup,
+                "job-info.eventlog-watch": self._watch,
+            }
+        )
+
+    # -- watching -----------------------------------------------------------------------------------------------
+
+    def _watch(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.EventlogWatchRequest)
+        watch = self._watches.get(wanted.path)
+        if watch is None:
+            raise Refused(f"a job has no log {wanted.path!r}; it has {', '.join(self._watches)}", errno.ENOENT)
+        watch(request, wanted)
+
+    def _watch_log(self, request: RpcRequest, wanted: msg.EventlogWatchRequest) -> None:
+        self._follow(request, wanted, own_events)
+
+    def _watch_exec(self, request: RpcRequest, wanted: msg.EventlogWatchRequest) -> None:
+        def record() -> Mapping[str, Any]:
+            return self._record(wanted.id)
+
+        self._follow(request, wanted, lambda events: exec_events(wanted.id, events, record))
+
+    def _follow(
+        self,
+        request: RpcRequest,
+        wanted: msg.EventlogWatchRequest,
+        translated: Callable[[list[Event]], Iterable[Event]],
+    ) -> None:
+        sender = _EventSender(request, wanted.flags)
+
+        def send(events: list[Event]) -> None:
+            sender.send(translated(events))
+            sender.end_history()
+
+        self._streams.follow_log(request, wanted.id, True, send)
+
+    def _watch_output(self, request: RpcRequest, wanted: msg.EventlogWatchRequest) -> None:
+        def begin(record: Mapping[str, Any]) -> None:
+            log = OutputLog(wanted.id, record, lambda: self._time_s(wanted.id))
+            self._streams.follow_output(_FluxFollower(request, wanted.id, log, wanted.flags))
+
+        self._with_record(request, wanted.id, begin)
+
+    def _time_s(self, jobid: int) -> float:
+        """Return the latest time at which the data read now was written: the record of an ended job may have been
+        stored only just now.
+        """
+        manager = self._effects.manager
+        job = manager.jobs.active.get(jobid) or manager.jobs.inactive.get(jobid)
+        if job is not None:
+            return job.t_cleanup or self._effects.now_s
+        ended = stored_result(self._store, jobid)
+        return self._effects.now_s if ended is None else ended.t_inactive
+
+    # -- looking up ---------------------------------------------------------------------------------------------
+
+    def _lookup(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.InfoLookupRequest)
+        unknown = [key for key in wanted.keys if key not in self._parts]
+        if unknown:
+            raise Refused(f"{', '.join(unknown)}: key not found; a job has {', '.join(self._parts)}", errno.ENOENT)
+
+        def answer(record: Mapping[str, Any]) -> None:
+            parts = {key: self._parts[key](wanted.id, record, wanted.flags) for key in wanted.keys}
+            request.respond({"id": wanted.id, **parts})
+
+        self._with_record(request, wanted.id, answer)
+
+    def _with_record(self, request: RpcRequest, jobid: int, use: Callable[[Mapping[str, Any]], None]) -> None:
+        """Use the job's record once all decisions about it are on disk; a refusal is the request's error."""
+
+        def ready() -> None:
+            try:
+                use(self._record(jobid))
+            except FluxschedError as error:
+                request.error(error.errnum, str(error))
+
+        self._effects.after_commit(ready)
+
+    def _record(self, jobid: int) -> Mapping[str, Any]:
+        record = stored_job(self._store, jobid)
+        if record is None:
+            raise Refused(f"invalid job id: {format_f58(jobid)} is unknown", errno.ENOENT)
+        return record
+
+    def _output(self, jobid: int, record: Mapping[str, Any], flags: int) -> str:
+        """Return all output so far as one text. Raises Refused or LimitExceeded."""
+        if not any(event["name"] == "start" for event in record["eventlog"]):
+            raise Refused(f"guest.output: key not found: job {format_f58(jobid)} has not started", errno.ENOENT)
+        last_s = record["eventlog"][-1]["timestamp"]
+        log = OutputLog(jobid, record, lambda: float(last_s))
+        ended = record["eventlog"][-1]["name"] == "clean"
+        data = (log.data(piece) for piece in self._pieces(jobid))
+        return text_of(chain(log.begin(), chain.from_iterable(data), log.end() if ended else ()))
+
+    def _pieces(self, jobid: int) -> Iterator[OutputResponse]:
+        output = TaskOutput(spool_directory(self._effects.settings.spool, jobid))
+        size = 0
+        while not output.is_complete:
+            for piece in output.bite(Budget(), ended=True):
+                size += len(piece.data)
+                if size > LOOKUP_OUTPUT_BYTES_MAX:
+                    raise LimitExceeded(
+                        f"guest.output: more than {LOOKUP_OUTPUT_BYTES_MAX} bytes: follow it (flux job attach)"
+                    )
+                yield piece
+
+
+def _userid(record: Mapping[str, Any]) -> int:
+    return int(record["eventlog"][0]["context"]["userid"])
+
+
+def _executed(jobid: int, record: Mapping[str, Any]) -> Iterator[Event]:
+    return exec_events(jobid, record["eventlog"], lambda: record)
+
+
+def _jobspec(jobid: int, record: Mapping[str, Any], flags: int) -> object:
+    """Return the jobspec without its environment, as Flux keeps it (the submitted one is in J)."""
+    tree: dict[str, Any] = record["jobspec"]
+    system = tree.get("attributes", {}).get("system", {})
+    if "environment" in system:
+        bare = {key: value for key, value in system.items() if key != "environment"}
+        tree = with_path(tree, "attributes.system", bare)
+    return _object(_updated(tree, record) if flags & CURRENT else tree, flags)
+
+
+def _resources(jobid: int, record: Mapping[str, Any], flags: int) -> object:
+    if record["R"] is None:
+        raise Refused(f"R: key not found: job {format_f58(jobid)} has no resources yet", errno.ENOENT)
+    tree = current_resources(jobid, record) if flags & CURRENT else record["R"]
+    assert tree is not None, "a job that has its R has one after all changes"
+    return _object(tree, flags)
+
+
+def _updated(tree: dict[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a jobspec after all updates of it in the job's log."""
+    for event in record["eventlog"]:
+        if event["name"] == "jobspec-update":
+            for path, value in event["context"].items():
+                tree = with_path(tree, path, value)
+    return tree
+
+
+def _object(tree: dict[str, Any], flags: int) -> object:
+    return tree if flags & JSON_DECODE else _encode(tree).decode()
+
+
+# ---- eventlogs made of ours
+
+VERSION = 1
+"""Version of RFC 24's output log and of RFC 34's map of tasks."""
+NUL = b"\0"
+
+
+def event(timestamp: float, name: str, context: Mapping[str, Any] | None = None) -> Event:
+    """Return an event in the form of RFC 18."""
+    found: Event = {"timestamp": timestamp, "name": name}
+    return found if context is None else {**found, "context": dict(context)}
+
+
+def own_events(events: Iterable[Event]) -> Iterator[Event]:
+    """Yield a job's own events in Flux's form: there a shell forwards the tasks' results."""
+    for one in events:
+        if one["name"] == "finish":
+            one = event(one["timestamp"], "finish", {"status": shell_status(one["context"]["status"])})
+        yield one
+
+
+def task_counts(record: Mapping[str, Any]) -> list[int]:
+    """Return the tasks of each target, in the order of their numbers; all in one where the job has no targets (yet)."""
+    jobspec = Jobspec.parse(record["jobspec"])
+    return [block.ntasks for block in _placed(jobspec, record)] or [count_tasks(jobspec)]
+
+
+def all_tasks(record: Mapping[str, Any]) -> int:
+    """Return the number of tasks that the job has had so far, including those of targets added later."""
+    jobspec = Jobspec.parse(record["jobspec"])
+    tasks = JobTasks(_placed(jobspec, record), by_target=True)
+    for one in record["eventlog"] if tasks.blocks else ():
+        with suppress(FluxschedError):  # they were too many, and not started
+            if one["name"] == "grow":
+                tasks.blocks += more_blocks(jobspec, ResourceSet.parse(one["context"]["R"]), tasks)
+            elif one["name"] == "release" and one["context"]["ranks"] != "all":
+                tasks.remove(Idset.parse(one["context"]["ranks"]))
+    return tasks.next or count_tasks(jobspec)
+
+
+def _placed(jobspec: Jobspec, record: Mapping[str, Any]) -> list[TaskBlock]:
+    """Return the places of the job's tasks; empty if it never ran in this instance, or could not."""
+    try:
+        return blocks(jobspec, ResourceSet.parse(record["R"] or {}))
+    except FluxschedError:
+        return []
+
+
+def taskmap(counts: Iterable[int]) -> list[list[int]]:
+    """Return the map from tasks to targets as in RFC 34: runs of [first target, targets, tasks each, repeats]."""
+    found, first = [], 0
+    for count, run in groupby(counts):
+        length = sum(1 for _ in run)
+        found.append([first, length, count, 1])
+        first += length
+    return found
+
+
+def exec_events(jobid: int, events: Iterable[Event], record: Callable[[], Mapping[str, Any]]) -> Iterator[Event]:
+    """Yield the execution log for these events of a job; `record` is called once it has started."""
+    service = task_service(jobid)
+    for one in own_events(events):
+        at_s, name = one["timestamp"], one["name"]
+        if name == "alloc":
+            yield event(at_s, "init")
+            yield event(at_s, "starting")
+        elif name == "start":
+            counts = task_counts(record())
+            yield event(at_s, "shell.init", {"service": service, "leader-rank": 0, "size": len(counts)})
+            yield event(at_s, "shell.start", {"taskmap": {"version": VERSION, "map": taskmap(counts)}})
+        elif name == "finish":
+            yield event(at_s, "complete", {"status": one["context"]["status"]})
+            yield event(at_s, "done")
+
+
+class OutputLog:
+    """Makes the events of one job's output."""
+
+    def __init__(self, jobid: int, record: Mapping[str, Any], now_s: Callable[[], float]) -> None:
+        self._tasks = all_tasks(record)
+        self._files = redirected(jobid, record)
+        self._now_s = now_s
+
+    def begin(self) -> Iterator[Event]:
+        """Yield the header, and an event for each stream that is sent to files of the user's choice."""
+        now_s = self._now_s()
+        count = dict.fromkeys(STREAM_NAMES, self._tasks)
+        encoding = dict.fromkeys(STREAM_NAMES, "UTF-8")
+        yield event(now_s, "header", {"version": VERSION, "encoding": encoding, "count": count, "options": {}})
+        for stream, paths in self._files.items():
+            for path, run in groupby(range(self._tasks), partial(_path_of, paths)):
+                yield event(now_s, "redirect", {"stream": stream, "rank": str(Idset.of(run)), "path": path})
+
+    def data(self, piece: OutputResponse) -> Iterator[Event]:
+        """Yield a piece of output, a line an event: clients that label output label each event."""
+        now_s, rank = self._now_s(), str(piece.task or 0)
+        for line in _lines(piece.data):
+            yield event(now_s, "data", {"stream": piece.stream, "rank": rank, **_encoded(line)})
+
+    def end(self) -> Iterator[Event]:
+        """Yield the ends of all tasks' streams."""
+        now_s = self._now_s()
+        for task in range(self._tasks):
+            for stream in STREAM_NAMES:
+                if stream not in self._files:
+                    yield event(now_s, "data", {"stream": stream, "rank": str(task), "eof": True})
+
+
+def redirected(jobid: int, record: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the files of the user's choice: one for all tasks, or one for each; that of stdout takes stderr too,
+    unless that has its own.
+    """
+    jobspec = Jobspec.parse(record["jobspec"])
+    placed = _placed(jobspec, record)
+    tags = Tags(jobid, jobspec, placed, record["R"] or {})
+    error = jobspec.output if jobspec.error is None else jobspec.error
+    found = {}
+    for stream, template in (("stdout", jobspec.output), ("stderr", error)):
+        if template is not None:
+            ntasks = 1 if is_shared(template) else sum(block.ntasks for block in placed) or count_tasks(jobspec)
+            found[stream] = [tags.fill(template, task) for task in range(ntasks)]
+    return found
+
+
+def _path_of(paths: list[str], task: int) -> str:
+    return paths[min(task, len(paths) - 1)]
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Return the lines, which end in newlines only: a carriage return within one is the program's own business."""
+    *whole, rest = data.split(b"\n")
+    lines = [line + b"\n" for line in whole]
+    return [*lines, rest] if rest else lines
+
+
+def _encoded(data: bytes) -> dict[str, str]:
+    """Text as text, anything else in base64 (to clients in C a NUL is not text)."""
+    if NUL not in data:
+        try:
+            return {"data": data.decode()}
+        except UnicodeDecodeError:
+            pass
+    return {"encoding": "base64", "data": base64.b64encode(data).decode()}
+
+
+# ---- `job-list`
+
+PROTOCOL = 1
+"""The version of the streaming list."""
+SLICE_JOBS = 200
+"""Jobs described in one turn (some 2 ms), and sent in one response."""
+
+
+class JobList:
+    """Service of the `job-list` topics."""
+
+    def __init__(self, manager: JobManager, streams: JobStreams, router: Router, turns: Turns) -> None:
+        self._manager = manager
+        self._streams = streams
+        self._turns = turns
+        self._router = router
+        router.serve_local(
+            {
+                "job-list.list": self._list,
+                "job-list.list-id": self._list_id,
+                "job-list.list-attrs": self._list_attributes,
+                "job-list.job-stats": self._stats,
+            }
+        )
+
+    def _list(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.JobListRequest)
+        names = checked_attributes(wanted.attrs)
+        count = min(wanted.max_entries or LIST_ENTRIES_MAX, LIST_ENTRIES_MAX)
+        since_s = nextafter(wanted.since, inf)  # Flux means those that ended later, we those that did not end earlier
+        only = ("userid", self._router.permissions.sees_only(request))
+        query = parse_query(wanted.constraint, only)._replace(max_entries=count, since_s=since_s)
+        looking = in_flux_order(self._manager.jobs, query)
+        if request.streaming:
+            request.open_stream(lambda: None)
+            in_steps(self._turns, request, looking, lambda found: self._send(request, deque(found), names, PROTOCOL))
+        else:
+            in_steps(self._turns, request, looking, lambda found: request.respond(_described(found, names)))
+
+    def _send(self, request: RpcRequest, jobs: deque[Job], names: tuple[str, ...], version: int | None) -> None:
+        if not request.is_open:
+            return
+        some = [jobs.popleft() for _ in range(min(SLICE_JOBS, len(jobs)))]
+        if some:
+            request.respond(_described(some, names, version))
+        if jobs:
+            self._turns.post(lambda: self._send(request, jobs, names, None))
+        else:
+            request.finish()
+
+    def _list_id(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.JobListIdRequest)
+        names = checked_attributes(wanted.attrs)
+        try:
+            job = self._manager.jobs.get(wanted.id)
+        except FluxschedError:
+            request.error(errno.ENOENT)  # without a text, by which `flux jobs` knows an unknown id
+            return
+
+        def look(_: object) -> None:
+            if job.state >= wanted.state:
+                request.respond(msg.JobListIdResponse(flux_attributes(job, names)))
+                self._streams.unsubscribe(job.id, request)
+
+        if job.state >= wanted.state:
+            look(None)
+        else:
+            self._streams.subscribe(job.id, request, look)
+
+    def _list_attributes(self, request: RpcRequest) -> None:
+        request.respond(msg.JobAttributesResponse([*FLUX_ATTRIBUTES, ALL_ATTRIBUTES]))
+
+    def _stats(self, request: RpcRequest) -> None:
+        tally = tally_jobs(self._manager.jobs, self._manager.queues)
+        in_steps(self._turns, request, tally, lambda found: request.respond(_stats_of(found)))
+
+
+def _described(jobs: Iterable[Job], names: tuple[str, ...], version: int | None = None) -> msg.JobListResponse:
+    return msg.JobListResponse([flux_attributes(job, names) for job in jobs], version)
+
+
+def _stats_of(queues: dict[str | None, Tally]) -> msg.JobStatsResponse:
+    named = [msg.QueueJobs(name=name, **_figures(found)) for name, found in queues.items() if name is not None]
+    return msg.JobStatsResponse(queues=named, **_figures(total_tally(queues)))
+
+
+def _figures(found: Tally) -> dict[str, Any]:
+    """Return a tally in the words of `job-list.job-stats`."""
+    names = [name for name in msg.JobStates.__struct_fields__ if name != "total"]
+    states = {name: found.states[name.upper()] for name in names}
+    return {
+        "job_states": msg.JobStates(**states, total=sum(states.values())),
+        "successful": found.results["COMPLETED"],
+        "failed": found.results["FAILED"],
+        "canceled": found.results["CANCELED"],
+        "timeout": found.results["TIMEOUT"],
+    }

@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fluxsched.core import jobspec as signed
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58, parse_jobid
 from fluxsched.core.jobspec import Jobspec
@@ -31,7 +32,6 @@ from fluxsched.jobs.table import JobResult, shell_status
 from fluxsched.messaging.memo import JSON, JobspecMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router, in_steps
-from fluxsched.protocol import signed
 from fluxsched.protocol.messages import flux as msg
 from fluxsched.protocol.messages.flux import ANY_JOB, IngestRequest, StdinRequest, WaitableRequest, WaitableResponse
 from fluxsched.protocol.messages.jobs import QueueStatusRequest

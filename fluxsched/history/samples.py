@@ -17,7 +17,7 @@ import msgspec
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.protocol.messages.instance import USABLE
-from fluxsched.store.checksums import SELECTED, intact, is_intact
+from fluxsched.store.integrity import SELECTED, intact, is_intact
 from fluxsched.store.jobs import Query
 from fluxsched.store.schema import DAY
 from fluxsched.store.store import Store

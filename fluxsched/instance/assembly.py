@@ -42,9 +42,9 @@ from fluxsched.config.inventory import MachineTopology, Sources, described
 from fluxsched.config.reader import Config, banks_of, in_full, queue_configs
 from fluxsched.config.values import KILL_TIMEOUT_S, SchedulerSettings
 from fluxsched.core.build import BUILD
-from fluxsched.core.duration import parse_duration
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import FluidGenerator
+from fluxsched.core.quantities import parse_duration
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.text import printable
 from fluxsched.core.topology import Topology
@@ -58,10 +58,9 @@ from fluxsched.instance.hosts import HeldHosts
 from fluxsched.jobs.effects import Kill
 from fluxsched.jobs.manager import JobManager, StoredJob
 from fluxsched.messaging.keys import AccessRules, AuthorizedKey, ReadKeys
-from fluxsched.messaging.listening import DiskGuard, local_uri
 from fluxsched.messaging.memo import JSON, JobspecMemo, ObjectMemo
 from fluxsched.messaging.peers import Access, PeerLimits, RpcRequest
-from fluxsched.messaging.router import Handler, Router
+from fluxsched.messaging.router import DiskGuard, Handler, Router, local_uri
 from fluxsched.messaging.tracing import with_log
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message
@@ -80,12 +79,11 @@ from fluxsched.services.module_processes import ModuleTable, StartModule
 from fluxsched.services.modules import ModuleService
 from fluxsched.services.resource import STORED_EVENTS_MAX, ResourceService
 from fluxsched.services.scheduling import KINDS, SchedulingService
-from fluxsched.store.checksums import DIFFERS, SELECTED, is_intact, is_written
+from fluxsched.store.integrity import COMMIT, DIFFERS, SELECTED, is_intact, is_written
 from fluxsched.store.jobs import DamagedJob, JobRecord, ended_last, last_jobid, read_active, read_ended
 from fluxsched.store.repair import decode_saved, is_filled, listed_losses, open_read_only
 from fluxsched.store.schema import COUNTED, WRITER, read_leased, read_leases
 from fluxsched.store.store import ImmediateWriter, Queries, Store, Writer
-from fluxsched.store.wal import COMMIT
 from fluxsched.system.clock import Clock, SystemClock, local_moment, sleep
 from fluxsched.system.files import DATABASE_NAME
 from fluxsched.system.log import TEXT, logger

@@ -27,7 +27,7 @@ from fluxsched.core.text import is_text, printable
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused, RPCError
 from fluxsched.executor.cleanup import DISOWNED, PROGRAM
 from fluxsched.instance.instance import lock_state
-from fluxsched.store.checksums import add_function
+from fluxsched.store.integrity import add_function
 from fluxsched.store.repair import INDEX_SUFFIX, LOG_SUFFIX, NEXT_SUFFIX, fault_of, open_read_only, salvage, sync
 from fluxsched.store.schema import refuse_newer
 from fluxsched.system.files import DATABASE_NAME, new_private_file, private_file, private_state, user_name

@@ -65,8 +65,8 @@ from fluxsched.instance.assembly import (
 from fluxsched.instance.enclosing import Enclosing, job_variables
 from fluxsched.instance.hosts import InstanceHosts
 from fluxsched.messaging.keys import ReadKeys, authorized_directory, authorized_keys, read_keyring
-from fluxsched.messaging.listening import listen, local_uri, open_to_all, shortage, wants_keys
 from fluxsched.messaging.peers import Access
+from fluxsched.messaging.router import listen, local_uri, open_to_all, shortage, wants_keys
 from fluxsched.protocol.messages.common import InstanceInfo
 from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.keepers import KeeperConnections
@@ -78,15 +78,17 @@ from fluxsched.system.clock import SystemClock, generator_id, sleep
 from fluxsched.system.files import (
     ADDRESS_NAME,
     DATABASE_NAME,
+    ENDED,
     LOG_NAME,
     PAGE_NAME,
     SOCKET_NAME,
     SPOOL_NAME,
     base_directory,
+    begin_line,
+    keep_log,
     private_state,
     user_name,
 )
-from fluxsched.system.kept_logs import ENDED, begin_line, keep_log
 from fluxsched.system.log import logger, set_up_logging
 from fluxsched.system.loop import Timer, Turns
 from fluxsched.system.processes import boot_id, identity, settle, uncollected

@@ -67,13 +67,12 @@ from fluxsched.instance.enclosing import (
 )
 from fluxsched.instance.instance import Instance, lock_state
 from fluxsched.jobs.queues import DEFAULT_GROUP, QueueConfig
-from fluxsched.messaging.listening import TCP_SCHEME
+from fluxsched.messaging.router import TCP_SCHEME
 from fluxsched.messaging.tracing import printer
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.system import log
 from fluxsched.system.clock import SystemClock, sleep
-from fluxsched.system.files import PAGE_NAME, level_here, private_state
-from fluxsched.system.kept_logs import untold_end
+from fluxsched.system.files import PAGE_NAME, level_here, private_state, untold_end
 from fluxsched.system.loop import ExitWatch
 from fluxsched.system.processes import PATH_VARIABLE, ServiceManager, signal_exactly, stat_of
 

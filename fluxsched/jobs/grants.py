@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import msgspec
 
-from fluxsched.core.amounts import Amounts, amount_text, less, total
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.quantities import Amounts, amount_text, less, total
 from fluxsched.core.resources import ResourceSet, parse_shared
 from fluxsched.core.rlite import Children, Entry, parse_entries
 from fluxsched.core.topology import part_texts, split_topology, switch_above

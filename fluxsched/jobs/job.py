@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from fluxsched.core.documents import with_path
 from fluxsched.core.group_change import grown, shrunk
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobfields import USUAL, Sharing
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.text import with_path
 from fluxsched.core.topology import part_texts, switch_above
 from fluxsched.errors import InvalidTransition, InvalidValue
 from fluxsched.jobs.dependencies import Dependency, parse_dependency

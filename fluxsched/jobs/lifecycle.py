@@ -19,10 +19,10 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from fluxsched.core.documents import with_path
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.text import with_path
 from fluxsched.errors import Refused, RemoteProtocolError
 from fluxsched.jobs.dependencies import Dependency, DependencyIndex, Verdict, depending_on, is_met_by_start, verdict
 from fluxsched.jobs.effects import (

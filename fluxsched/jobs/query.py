@@ -24,7 +24,6 @@ from operator import attrgetter, ge, gt, le, lt
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from fluxsched.core.documents import shown
 from fluxsched.core.group_change import grown, shrunk
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
@@ -32,6 +31,7 @@ from fluxsched.core.job_text import JOB_ATTRIBUTES, Why, ended_text, return_code
 from fluxsched.core.jobid import format_f58, parse_jobids
 from fluxsched.core.request import asked_text
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.text import shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.jobs.job import HELD_PRIORITY, SENT, WAITING, Job
 from fluxsched.jobs.lifecycle import Links

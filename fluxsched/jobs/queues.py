@@ -18,11 +18,10 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from fluxsched.core.constraint import Constraint
-from fluxsched.core.documents import shown, with_path
-from fluxsched.core.duration import format_duration
 from fluxsched.core.jobfields import DEFAULT_BANK
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.text import some_of
+from fluxsched.core.quantities import format_duration
+from fluxsched.core.text import shown, some_of, with_path
 from fluxsched.errors import InvalidValue, Refused
 
 PriorityKey = tuple[float, ...]

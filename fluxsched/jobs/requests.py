@@ -13,11 +13,11 @@ import errno
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fluxsched.core.duration import format_duration
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import SECONDS_MAX, check_ours
 from fluxsched.core.jobid import check_outputs
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.quantities import format_duration
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs.dependencies import SINGLETON, Dependency, parse_dependencies
 from fluxsched.jobs.effects import Effect, Kill, ToScheduler, UpdateDone

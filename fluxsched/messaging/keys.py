@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from fluxsched.core.role import Role, parse_role
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, Refused
 from fluxsched.system.files import make_private
-from fluxsched.transport.endpoints import KeyPair, parse_key
+from fluxsched.transport.base import KeyPair, parse_key
 
 SECRET_SUFFIX, PUBLIC_SUFFIX = ".key", ".pub"
 

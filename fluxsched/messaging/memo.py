@@ -15,9 +15,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from fluxsched.core.constraint import EVERYTHING
-from fluxsched.core.documents import check_shape
 from fluxsched.core.jobspec import DEPTH_MAX, MEMBERS_MAX, Jobspec, read_attributes
 from fluxsched.core.request import parse_resources
+from fluxsched.core.text import check_shape
 from fluxsched.errors import FluxschedError
 from fluxsched.protocol import framing
 from fluxsched.protocol.messages.jobs import JobspecParts

@@ -1,4 +1,5 @@
-"""Router of RFC 3 messages between peers and services: one outbox a peer, flushed once a turn.
+"""Router of RFC 3 messages between peers and services: one outbox a peer, flushed once a turn; the sockets at which
+peers arrive (ZeroMQ, the local one for Flux's clients, those of `--bind`), and the guard of the room left on the disk.
 
 A peer that has sent a bundle gets bundles; to all others messages go one by one (wire.md, Bundles). Payloads are
 msgpack in here: the JSON of a local peer is turned right before it is handled, and back right before it is sent. Such a
@@ -9,18 +10,27 @@ later (`RpcRequest.respond` after a commit), step by step in later turns (`incre
 Law: userid and rolemask of a request are what the transport verified, not what the message claims. The callback of a
 request of ours runs exactly once; one that was asked on behalf of another peer may be given up, and a call that changes
 our own state never is.
+
+Other users come in only where the configuration says so, and only at a socket that was bound for them. The run
+directory is its owner's alone (mode 0700), and so are the sockets in it. A tcp port is for holders of authorized keys;
+one without keys is open to every account of the machine, which it takes for the owner: it is bound only on request, on
+loopback, with a warning. A full disk ends nothing that runs: requests that need storage are refused while little space
+is left, so that the rest is enough for the ends of running jobs, and what is in progress when a write fails waits in
+memory, in order, until it can be written. Nothing is answered before.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 from logging import DEBUG, INFO
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from fluxsched.errors import FluxschedError, RemoteProtocolError
+from fluxsched.errors import FluxschedError, Refused, RemoteProtocolError
 from fluxsched.messaging.peers import Access, OwnerOf, Peer, PeerLimits, Permissions, RpcRequest, owns_none
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import (
@@ -39,9 +49,14 @@ from fluxsched.protocol.framing import (
     unpack_bundle,
 )
 from fluxsched.protocol.messages.common import CancelRequest
+from fluxsched.protocol.topics import IF_ROOM, IF_WRITABLE, answered
+from fluxsched.store.store import Store
+from fluxsched.system.files import LOCAL_NAME, SOCKET_NAME
 from fluxsched.system.log import logger
 from fluxsched.system.loop import Turns, error_answer, is_expected
-from fluxsched.transport.base import Arrived, Lost, Server
+from fluxsched.transport.base import Arrived, KeyPair, Lost, Server, ServerKeys
+from fluxsched.transport.local import LocalServer
+from fluxsched.transport.zeromq import ZmqServer
 
 T = TypeVar("T")
 
@@ -399,8 +414,8 @@ class Router:
             on_end, stream.on_end = stream.on_end, None
             if on_end is not None:
                 run_isolated(on_end, stream.topic)
-        for answered in self.calls.lost(peer):
-            run_isolated(partial(answered, None), "a call of a lost peer")
+        for answer in self.calls.lost(peer):
+            run_isolated(partial(answer, None), "a call of a lost peer")
         for call in self._on_lost:
             run_isolated(partial(call, peer), "a lost peer")
         waiting, peer.on_lost = peer.on_lost or [], None
@@ -597,3 +612,125 @@ def in_steps(turns: Turns, request: RpcRequest, looking: Iterator[T | None], the
             turns.post(lambda: in_steps(turns, request, looking, then))
 
     turns.run_isolated(step, request.topic, request.failed)
+
+
+# ---- listening
+
+LOCAL_SCHEME, TCP_SCHEME = "local://", "tcp://"
+OWNER_MODE, GUESTS_MODE = 0o600, 0o666
+"""Modes of a socket's file: Linux requires write permission to connect."""
+
+
+def local_uri(run_directory: Path) -> str:
+    """Return the URI at which stock Flux clients find the instance, in the form of FLUX_URI."""
+    return f"{LOCAL_SCHEME}{run_directory / LOCAL_NAME}"
+
+
+def wants_keys(bind: Iterable[str], *, insecure_tcp: bool) -> bool:
+    """Return whether an endpoint is to be bound that requires keys."""
+    return not insecure_tcp and any(endpoint.startswith(TCP_SCHEME) for endpoint in bind)
+
+
+def listen(
+    run_directory: Path, bind: Iterable[str], access: Access, own: KeyPair | None, *, insecure_tcp: bool
+) -> Iterator[Server]:
+    """Bind all of them, our own clients' first; `own` are the keys of tcp ports.
+
+    Raises Refused or InvalidValue at the first that cannot be.
+    """
+    yield ZmqServer(f"ipc://{run_directory / SOCKET_NAME}")
+    yield LocalServer(local_uri(run_directory))
+    is_shared = access.rules.allow_guests or access.rules.admin_users or access.rules.allow_root_owner
+    mode = GUESTS_MODE if is_shared else OWNER_MODE
+    keys = None if own is None else ServerKeys(own, access.admit_key)
+    for endpoint in bind:
+        is_local = endpoint.startswith(LOCAL_SCHEME)
+        yield (
+            LocalServer(endpoint, admit=access.admit_user, mode=mode)
+            if is_local
+            else ZmqServer(endpoint, insecure_tcp=insecure_tcp, keys=keys)
+        )
+
+
+def open_to_all(endpoints: Iterable[str], user: str) -> str | None:
+    """Return the warning about tcp ports without keys among the endpoints of a user's instance; None without such."""
+    ports = [endpoint for endpoint in endpoints if endpoint.startswith(TCP_SCHEME) and "@" not in endpoint]
+    if not ports:
+        return None
+    return (
+        f"{' and '.join(ports)}: without keys, so every account of this machine can do there all that {user} can: "
+        f"run commands as {user}, read and end all jobs, stop the instance"
+    )
+
+
+# ---- guard of a full disk
+
+ROOM_BYTES = 4 << 20
+"""Free space below which nothing new is accepted: the events of an ending job take a kilobyte."""
+MIB = 1 << 20
+
+
+class DiskGuard:
+    """Refuses requests while their effects could not be stored."""
+
+    def __init__(self, store: Store, turns: Turns, shortage: Callable[[], str | None]) -> None:
+        self._store = store
+        self._turns = turns
+        self._find_shortage = shortage
+        self._turn = -1
+        self._shortage: str | None = None
+
+    def check_new(self) -> None:
+        """Raise Refused with the reason (ENOSPC, or the errno of the system)."""
+        self.check_ending()
+        if self._turn != self._turns.count:  # once a turn: thousands may arrive in one
+            self._turn, self._shortage = self._turns.count, self._find_shortage()
+        if self._shortage is not None:
+            raise Refused(self._shortage, errno.ENOSPC)
+
+    def check_ending(self) -> None:
+        """Raise Refused if nothing can be written."""
+        if self._store.fault is not None:
+            raise Refused(
+                f"{self._store.fault}: nothing new is accepted until it can be written again; running jobs continue "
+                "(`fluxsched kill` ends one)",
+                errno.ENOSPC if self._store.is_full else errno.EIO,
+            )
+
+    def guards(self) -> dict[str, Callable[[Handler], Handler]]:
+        """Return the checks before topics are handled, for `Router.guard`."""
+        new, ending = _after(self.check_new), _after(self.check_ending)
+        return dict.fromkeys(answered(IF_ROOM), new) | dict.fromkeys(answered(IF_WRITABLE), ending)
+
+
+def _after(check: Callable[[], None]) -> Callable[[Handler], Handler]:
+    def guarded(handler: Handler) -> Handler:
+        def checked(request: RpcRequest) -> None:
+            check()
+            handler(request)
+
+        return checked
+
+    return guarded
+
+
+def free_bytes(directory: Path) -> int | None:
+    """Free space for this user on the file system of a directory; None if that does not say. Raises OSError."""
+    found = os.statvfs(directory)
+    if found.f_blocks == 0:
+        return None
+    return found.f_frsize * (found.f_bfree if os.getuid() == 0 else found.f_bavail)
+
+
+def shortage(directory: Path, room_bytes: int = ROOM_BYTES) -> str | None:
+    """Return the reason why nothing new can be stored there, with the remedy; None if it can."""
+    try:
+        free = free_bytes(directory)
+    except OSError as fault:
+        return f"the state directory {directory} cannot be used: {fault.strerror}"
+    if free is None or free >= room_bytes:
+        return None
+    return (
+        f"only {free / MIB:.1f} MiB are free on the file system of {directory}, where the state is kept, and the last "
+        f"{room_bytes // MIB} MiB are for jobs that run: make room there"
+    )

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
+from fluxsched.core.quantities import Amounts
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.sorted_jobs import AdmissionTerms, PendingJob
 

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from fluxsched.core import topology
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
+from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import Children, ResourceSet
 from fluxsched.sched.pool.bitset import WORD_SHIFT, mask_of
 from fluxsched.sched.pool.placement import NO_TARGET, Block, Fits

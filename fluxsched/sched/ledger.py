@@ -18,8 +18,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Se
 from math import inf
 from typing import Final, NamedTuple
 
-from fluxsched.core.amounts import Amounts, less, times, total
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.quantities import Amounts, less, times, total
 from fluxsched.core.request import Count, Request
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.admission import AdmissionControl

@@ -18,8 +18,8 @@ from math import inf
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.quantities import Amounts
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.fair.accounts import RATE_WINDOW_S, Account, FairSettings
 from fluxsched.sched.ledger import ElasticPart, JobAllocation, Ledger, without_ranks

@@ -15,8 +15,8 @@ import shlex
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
+from fluxsched.core.constraint import GROUP, QUEUE, parse_targets, split_targets
 from fluxsched.core.idset import Idset
-from fluxsched.core.targets import GROUP, QUEUE, parse_targets, split_targets
 from fluxsched.core.text import plural, printable, printable_lines
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.protocol.messages.jobs import URGENCY_DEFAULT

@@ -53,7 +53,7 @@ from fluxsched.resource.module import ResourceModule
 from fluxsched.services.instance import target_states
 from fluxsched.services.job_effects import JobCounts
 from fluxsched.services.resource import ResourceService
-from fluxsched.store.checksums import SELECTED, intact
+from fluxsched.store.integrity import SELECTED, intact
 from fluxsched.store.jobs import Query
 from fluxsched.store.schema import DAY, HOUR, RESULT_COLUMNS, SUMS
 from fluxsched.store.store import Queries, Store

@@ -20,11 +20,10 @@ from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
-from fluxsched.core.constraint import EVERYTHING
+from fluxsched.core.constraint import EVERYTHING, GROUP, parse_targets
 from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.targets import GROUP, parse_targets
 from fluxsched.core.topology import EMPTY_TOPOLOGY
 from fluxsched.errors import LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs.grants import Grants

@@ -21,7 +21,7 @@ from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProto
 from fluxsched.jobs.allocation import Foreign
 from fluxsched.jobs.effects import TargetsGranted
 from fluxsched.jobs.queues import DEFAULT_GROUP
-from fluxsched.leases.jobspec import size_is_settled
+from fluxsched.leases import size_is_settled
 from fluxsched.messaging.memo import PayloadMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router
@@ -32,7 +32,7 @@ from fluxsched.protocol.messages.instance import PlanRequest, SchedReasonsReques
 from fluxsched.protocol.messages.sched import AccountsRequest
 from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.module_processes import ModuleTable
-from fluxsched.store.checksums import SELECTED, is_intact
+from fluxsched.store.integrity import SELECTED, is_intact
 from fluxsched.store.store import Store
 from fluxsched.system.log import logger
 

@@ -26,7 +26,7 @@ from msgspec.json import decode, encode
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.jobs.effects import Event
-from fluxsched.store.checksums import DIFFERS, SELECTED, is_intact
+from fluxsched.store.integrity import DIFFERS, SELECTED, is_intact
 
 ALIKE_MAX = 64
 """Stretches of events that are kept read, some hundred bytes each: a restart logs the same for all jobs that wait."""

@@ -32,7 +32,17 @@ from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs import manager
 from fluxsched.jobs.queues import JobQueue, QueueConfig
 from fluxsched.resource.drain import Drain
-from fluxsched.store.checksums import DIFFERS, SELECTED, is_intact
+from fluxsched.store.integrity import (
+    DIFFERS,
+    SELECTED,
+    examine_wal,
+    frames_in_index,
+    is_in_use,
+    is_intact,
+    record_path,
+    recorded_commit,
+    stored_commit,
+)
 from fluxsched.store.jobs import read_job
 from fluxsched.store.schema import (
     SCHEMA_VERSION,
@@ -43,7 +53,6 @@ from fluxsched.store.schema import (
     make_tables,
     prepare,
 )
-from fluxsched.store.wal import examine_wal, frames_in_index, is_in_use, record_path, recorded_commit, stored_commit
 from fluxsched.system.files import COMMIT_SUFFIX, private_file
 
 CHECKED_BYTES: Final = 256 << 20

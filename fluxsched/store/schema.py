@@ -19,8 +19,8 @@ import msgspec
 from fluxsched import __version__
 from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.leases.leases import Lease, LeaseState
-from fluxsched.store.checksums import DIFFERS, SELECTED, add_checksums, checksummed, is_intact
+from fluxsched.leases import Lease, LeaseState
+from fluxsched.store.integrity import DIFFERS, SELECTED, add_checksums, checksummed, is_intact
 from fluxsched.store.jobs import JobspecRow, Parts, compressed, pack_events
 from fluxsched.system.log import logger
 

@@ -32,11 +32,18 @@ from typing import Any, Protocol, TypeVar
 
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.protocol.messages.instance import StoreMetrics
-from fluxsched.store.checksums import COLUMNS, add_function, checksummed
+from fluxsched.store.integrity import (
+    COLUMNS,
+    COMMIT,
+    CommitRecord,
+    add_function,
+    checksummed,
+    mark_in_use,
+    stored_commit,
+)
 from fluxsched.store.jobs import Query, compressed
 from fluxsched.store.repair import decode_text
 from fluxsched.store.schema import ADD_USAGE, ADD_USAGE_UP, ALL_IS_COUNTED, FEWER_ARE_COUNTED, prepare
-from fluxsched.store.wal import COMMIT, CommitRecord, mark_in_use, stored_commit
 from fluxsched.system.files import private_file
 from fluxsched.system.log import Subject, logger
 from fluxsched.system.loop import SHORT_S, Histogram, OnFailure, Turns, Work

@@ -28,12 +28,14 @@ from fluxsched.transport.base import (
     UNSENT_BYTES_MAX,
     Arrived,
     Lost,
+    PathClaim,
     Waker,
     check_outgoing,
+    check_server,
+    local_path,
     size_bytes,
     slow_reader,
 )
-from fluxsched.transport.endpoints import PathClaim, check_server, local_path
 
 if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
     from asyncio import AbstractEventLoop

@@ -18,8 +18,16 @@ from zmq.backend import Socket as _Backend
 from zmq.utils import z85
 
 from fluxsched.errors import InvalidValue, LocalProtocolError, Refused
-from fluxsched.transport.base import NO_PARTS, PARTS_MAX, Waker
-from fluxsched.transport.endpoints import KeyPair, ServerKeys, check_listening, ipc_path, tcp_address
+from fluxsched.transport.base import (
+    NO_PARTS,
+    PARTS_MAX,
+    KeyPair,
+    ServerKeys,
+    Waker,
+    check_listening,
+    ipc_path,
+    tcp_address,
+)
 
 if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
     import asyncio

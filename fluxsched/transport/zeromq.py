@@ -36,12 +36,17 @@ from fluxsched.transport.base import (
     PARTS_MAX,
     UNSENT_BYTES_MAX,
     Arrived,
+    KeyPair,
     Lost,
+    PathClaim,
+    ServerKeys,
+    bound_address,
     check_outgoing,
+    ipc_path,
+    reachable,
     size_bytes,
     slow_reader,
 )
-from fluxsched.transport.endpoints import KeyPair, PathClaim, ServerKeys, bound_address, ipc_path, reachable
 from fluxsched.transport.sockets import (
     ACCEPTED,
     KEYED_MESSAGE_BYTES_MAX,

@@ -210,7 +210,7 @@ def named(names: Iterable[str]) -> JobConstraint:
 
 def on_targets(text: str) -> JobConstraint:
     """Jobs that have resources on one of these hosts or ranks, or in one of these sets, which the instance knows."""
-    from fluxsched.core.targets import split_targets
+    from fluxsched.core.constraint import split_targets
 
     ranks, hosts, sets = split_targets(text)
     terms = [{"ranks": [str(ranks)]}] if ranks or not (hosts or sets) else []

@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
+from fluxsched.core.constraint import split_targets
 from fluxsched.core.jobid import format_f58, parse_jobid
-from fluxsched.core.targets import split_targets
 from fluxsched.core.text import some_of
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded
 from fluxsched.web.access import NOT_DONE, Secrets, refusal, wants_json

@@ -20,8 +20,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Final
 
-from fluxsched.core.amounts import Amounts, amount_text, times, total
 from fluxsched.core.jobid import format_f58
+from fluxsched.core.quantities import Amounts, amount_text, times, total
 from fluxsched.core.request import Request
 from fluxsched.core.text import some_of
 from fluxsched.errors import InvalidValue, Refused

@@ -31,7 +31,7 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message import DecodeError
 
-from fluxsched.core.documents import shown
+from fluxsched.core.text import shown
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.registry import make_plugin

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import grpc
 
-from fluxsched.core.documents import shown
+from fluxsched.core.text import shown
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.system.files import base_directory
 from fluxsched.yunikorn import messages

@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from fluxsched.core.constraint import parse_targets
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.targets import parse_targets
 from fluxsched.errors import FluxschedError, RPCError
 
 Answers = dict[str, Any]

@@ -11,7 +11,7 @@ import pytest
 
 from fluxsched.cli.base import Command
 from fluxsched.cli.options import FILE_BYTES_MAX
-from fluxsched.core.documents import load_object
+from fluxsched.core.text import load_object
 from fluxsched.errors import InvalidValue, RPCError
 from fluxsched.protocol import framing
 

@@ -10,7 +10,7 @@ from fluxsched.clusters.loop import ClusterLoop, LeaseReports, OutputCopy
 from fluxsched.config.values import ClusterSettings
 from fluxsched.core.idset import EMPTY
 from fluxsched.executor.base import Reports
-from fluxsched.leases.leases import Lease, LeaseState
+from fluxsched.leases import Lease, LeaseState
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import decode, encode, make_error, make_response, unpack_bundle
 from fluxsched.store.store import ImmediateWriter

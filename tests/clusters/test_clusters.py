@@ -16,7 +16,7 @@ from fluxsched.clusters.links import ClusterPace
 from fluxsched.core.jobspec import PartAsked
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.role import Role
-from fluxsched.leases.leases import LeaseState
+from fluxsched.leases import LeaseState
 from fluxsched.messaging.keys import generate, generate_server
 from fluxsched.protocol.framing import make_error, make_response
 from fluxsched.transport.zeromq import NOT_ADMITTED

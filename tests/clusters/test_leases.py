@@ -14,8 +14,7 @@ from fluxsched.clusters import offers
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
-from fluxsched.leases.jobspec import jobspec_for
-from fluxsched.leases.leases import STEPS, LeaseAction, LeaseEvent, LeaseState, Wish
+from fluxsched.leases import STEPS, LeaseAction, LeaseEvent, LeaseState, Wish, jobspec_for
 from fluxsched.protocol.messages.jobs import LEASE_NAME_CHARS_MAX, LEASE_NAMES_MAX
 from fluxsched.store.store import ThreadedWriter
 from tests.clusters.unreliable import RETURN_AFTER_S, Site

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from fluxsched.leases import leases as effect
-from fluxsched.leases.leases import Lease, LeaseEvent, LeaseState, LeaseTable, SeenJob
+from fluxsched import leases as effect
+from fluxsched.leases import Lease, LeaseEvent, LeaseState, LeaseTable, SeenJob
 
 RETURN_AFTER_S = 60.0
 

@@ -12,7 +12,7 @@ from fluxsched.config.changes import LIVE, changes, in_force, read_site
 from fluxsched.config.policies import check_policies, composed, fault_of, located, policies, policy_of
 from fluxsched.config.reader import Config, SchedulerSettings, in_full, load_config, parse_config, queue_configs
 from fluxsched.config.values import NO_LIMIT
-from fluxsched.core.documents import toml_text
+from fluxsched.core.text import toml_text
 from fluxsched.errors import InvalidValue
 from fluxsched.instance.launch import StartOptions, schedulers_of, settings_of
 

@@ -36,11 +36,11 @@ from fluxsched.config.values import (
     ClusterSettings,
     EngineSettings,
 )
-from fluxsched.core.duration import parse_duration
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.quantities import parse_duration
 from fluxsched.core.request import Count
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import TOPOLOGY_BYTES_MAX, Topology

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core import amounts
-from fluxsched.core.amounts import AMOUNT_KINDS_MAX, AMOUNT_MAX, Amounts, amount_text, parse_amount, parse_amounts
+from fluxsched.core import quantities as amounts
 from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.idset import Idset
+from fluxsched.core.quantities import AMOUNT_KINDS_MAX, AMOUNT_MAX, Amounts, amount_text, parse_amount, parse_amounts
 from fluxsched.core.request import parse_resources
 from fluxsched.core.resources import Children, ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded

@@ -23,8 +23,8 @@ from fluxsched.core.batch import (
     parse_nested,
     script_file,
 )
-from fluxsched.core.documents import with_path
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.text import with_path
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 SHELL = """#!/bin/sh

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from fluxsched.core.documents import PATH_KEYS_MAX, toml_text, with_path
+from fluxsched.core.text import PATH_KEYS_MAX, toml_text, with_path
 from fluxsched.errors import LimitExceeded
 
 

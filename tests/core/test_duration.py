@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fluxsched.core.duration import TEXT_CHARS_MAX, format_duration, parse_duration
+from fluxsched.core.quantities import TEXT_CHARS_MAX, format_duration, parse_duration
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rfc23_duration.json").read_text(encoding="utf-8"))

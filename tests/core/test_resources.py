@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core import documents, resources, rlite, topology
+from fluxsched.core import resources, rlite, topology
+from fluxsched.core import text as documents
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, ID_MAX, Idset
 from fluxsched.core.resources import EMPTY_R, SCAN_MAX, Children, GrowingResources, ResourceSet

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fluxsched.core.constraint import parse_targets
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
-from fluxsched.core.targets import parse_targets
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 
 SITE = ResourceSet.parse(

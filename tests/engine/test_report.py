@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from fluxsched.config.inventory import FAKE_CORES_MAX, FAKE_GPUS_MAX, MachineTopology
-from fluxsched.core.amounts import AMOUNT_MAX
 from fluxsched.core.idset import Idset
+from fluxsched.core.quantities import AMOUNT_MAX
 from fluxsched.core.resources import ResourceSet
 from fluxsched.engine.report import (
     INTRODUCTION_BYTES_MAX,

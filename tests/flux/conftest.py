@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.protocol.signed import wrap
+from fluxsched.core.jobspec import wrap
 from tests.site import children_are_forked, eventually, timed, world
 
 WAIT_S = 60.0

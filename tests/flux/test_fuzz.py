@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from fluxsched.core.jobid import format_f58
-from fluxsched.protocol.signed import wrap
+from fluxsched.core.jobspec import wrap
 from fluxsched.protocol.topics import LOCAL_TOPICS, TOPICS
 
 CALLS = int(os.environ.get("FUZZ_CALLS", "1500"))

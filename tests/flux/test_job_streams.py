@@ -12,7 +12,7 @@ import pytest
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.executor import io
-from fluxsched.flux.endpoint_logs import (
+from fluxsched.flux.endpoint import (
     CURRENT,
     JSON_DECODE,
     OutputLog,

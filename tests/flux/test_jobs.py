@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from fluxsched.flux import endpoint_jobs, endpoint_logs
+from fluxsched.core.jobspec import wrap
+from fluxsched.flux import endpoint as endpoint_logs
+from fluxsched.flux import endpoint_jobs
 from fluxsched.flux.endpoint_jobs import SLICE_JOBS, UNSERVED
-from fluxsched.protocol.signed import wrap
 from fluxsched.services import history
 from fluxsched.system.clock import SystemClock
 

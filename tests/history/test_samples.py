@@ -36,7 +36,7 @@ from fluxsched.history.samples import (
 from fluxsched.scheduler.session import SAVE_EVERY_S
 from fluxsched.services.history import POINTS_MAX, SampleColumns, cores_by_state, step_of
 from fluxsched.services.scheduling import KIND, SET_ASIDE
-from fluxsched.store.checksums import checksummed
+from fluxsched.store.integrity import checksummed
 from fluxsched.store.schema import WAITS
 from fluxsched.system.loop import LONG_S, WAITS_S, Histogram, quantile
 from tests.history.by_hand import BEGIN_S, ByHand

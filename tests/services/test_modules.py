@@ -14,7 +14,7 @@ from fluxsched.instance.launch import StartOptions, settings_of
 from fluxsched.services import scheduling
 from fluxsched.services.module_processes import STATUS_EXITED
 from fluxsched.services.scheduling import STATE_BYTES_MAX
-from fluxsched.store.checksums import checksummed
+from fluxsched.store.integrity import checksummed
 from fluxsched.transport.zeromq import Roster
 
 # What a scheduler has kept: returned to the next one of its groups, across restarts, as it was. Jobspecs in hello.

@@ -16,12 +16,18 @@ from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.history.samples import MachineSample, damaged_history, read_intervals, read_runs, read_samples
 from fluxsched.instance.assembly import LEFT_OUT_NAMED_MAX, StateNotice, read_store
 from fluxsched.store import repair
-from fluxsched.store.checksums import COLUMNS, add_function
+from fluxsched.store.integrity import (
+    COLUMNS,
+    FRAME_HEADER_BYTES,
+    HEADER_BYTES,
+    add_function,
+    examine_wal,
+    frames_in_index,
+)
 from fluxsched.store.jobs import NO_JOBSPEC, DamagedJob, pack_events, read_events, read_job
 from fluxsched.store.repair import LOST_NAMED_MAX, Salvaged, make_sound
 from fluxsched.store.schema import SUMS, prepare
 from fluxsched.store.store import Database, ImmediateWriter, Store
-from fluxsched.store.wal import FRAME_HEADER_BYTES, HEADER_BYTES, examine_wal, frames_in_index
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
 from tests.generated.share import ALL

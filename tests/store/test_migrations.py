@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import FluxschedError
-from fluxsched.store.checksums import SELECTED, is_intact
+from fluxsched.store.integrity import SELECTED, is_intact
 from fluxsched.store.jobs import ended_last, read_active, read_ended
 from fluxsched.store.schema import SCHEMA_VERSION, WRITER, make_tables, prepare
 from fluxsched.store.store import ImmediateWriter, Store

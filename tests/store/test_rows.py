@@ -20,7 +20,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
 from fluxsched.instance.backup import restore
 from fluxsched.store import jobs as storage_parts
-from fluxsched.store.checksums import SELECTED, add_function, checksummed
+from fluxsched.store.integrity import SELECTED, add_function, checksummed
 from fluxsched.store.jobs import (
     COMPRESSED_BYTES_MIN,
     EXPANDED_BYTES_MAX,

@@ -14,7 +14,7 @@ import pytest
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.instance import assembly
-from fluxsched.messaging.listening import ROOM_BYTES, DiskGuard, shortage
+from fluxsched.messaging.router import ROOM_BYTES, DiskGuard, shortage
 from fluxsched.store.jobs import ALIKE_MAX, NO_JOBSPEC, pack_events
 from fluxsched.store.store import Store, StoreLimits, ThreadPerCallWriter
 from fluxsched.system.clock import SystemClock

@@ -29,8 +29,8 @@ from click.testing import CliRunner
 from fluxsched.cli.main import main
 from fluxsched.client.aio import AsyncHandle
 from fluxsched.client.blocking import Handle
-from fluxsched.core.duration import parse_duration
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.quantities import parse_duration
 from fluxsched.instance.instance import Instance
 from fluxsched.instance.launch import StartOptions, settings_of
 from fluxsched.system.clock import interrupted

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import FluxschedError
-from fluxsched.system import kept_logs
+from fluxsched.system import files as kept_logs
 
 WHEN = r"[A-Z][a-z]{2}\d\d \d\d:\d\d"
 

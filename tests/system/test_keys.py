@@ -15,7 +15,7 @@ import pytest
 from fluxsched.client.aio import AsyncHandle
 from fluxsched.client.blocking import Handle
 from fluxsched.errors import Disconnected, InvalidValue, Refused
-from fluxsched.transport.endpoints import tcp_address
+from fluxsched.transport.base import tcp_address
 from fluxsched.transport.sockets import make_key_pair
 from fluxsched.transport.zeromq import NOT_ADMITTED
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from fluxsched.executor.relay import LIMITS, RelayLimits
-from fluxsched.transport.base import Arrived, Lost, Waker, check_outgoing
-from fluxsched.transport.endpoints import ServerKeys
+from fluxsched.transport.base import Arrived, Lost, ServerKeys, Waker, check_outgoing
 from fluxsched.transport.local import LocalServer
 from fluxsched.transport.sockets import make_key_pair
 from fluxsched.transport.zeromq import ZmqClient, ZmqServer

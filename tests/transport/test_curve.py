@@ -15,8 +15,7 @@ import pytest
 import zmq
 
 from fluxsched.errors import Disconnected, InvalidValue, LimitExceeded, Refused
-from fluxsched.transport.base import Lost
-from fluxsched.transport.endpoints import KeyPair, ServerKeys, bound_address, parse_key, reachable, tcp_address
+from fluxsched.transport.base import KeyPair, Lost, ServerKeys, bound_address, parse_key, reachable, tcp_address
 from fluxsched.transport.sockets import KEYED_MESSAGE_BYTES_MAX, KEYED_UNREAD_MESSAGES_MAX, make_key_pair, public_of
 from fluxsched.transport.zeromq import CHOSEN_IDENTITY, NO_KEY, BlockingClient, ZmqClient, ZmqServer
 

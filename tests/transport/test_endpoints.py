@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import Disconnected, InvalidValue, Refused
-from fluxsched.transport.endpoints import SOCKET_PATH_BYTES_MAX, PathClaim, check_listening, local_path
+from fluxsched.transport.base import SOCKET_PATH_BYTES_MAX, PathClaim, check_listening, local_path
 from fluxsched.transport.local import connect_local
 
 
@@ -41,7 +41,7 @@ def test_a_lock_file_that_was_removed_in_between_is_made_again(
             first.release()
         return fd
 
-    monkeypatch.setattr("fluxsched.transport.endpoints.os.open", open_late)
+    monkeypatch.setattr("fluxsched.transport.base.os.open", open_late)
     second = PathClaim(tmp_path / "s")
     assert len(calls) == 2
     with pytest.raises(Refused):
@@ -56,7 +56,7 @@ def test_an_instance_of_another_user_is_not_said_to_be_gone(monkeypatch: pytest.
     def refused(self: socket.socket, address: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("fluxsched.transport.endpoints.socket.socket.connect", refused)
+    monkeypatch.setattr("fluxsched.transport.base.socket.socket.connect", refused)
     with pytest.raises(Disconnected, match=r"may not connect to ipc:///s \(Permission denied\): it is for"):
         check_listening("ipc:///s")
 

@@ -19,10 +19,10 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, Final, TypeAlias
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.group_change import Properties
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.job_text import in_groups
+from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import InvalidValue, LimitExceeded, RemoteProtocolError

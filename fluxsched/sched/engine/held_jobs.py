@@ -15,9 +15,9 @@ from math import inf, nextafter
 from types import MappingProxyType
 from typing import Any
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.sched.decisions import Effect, Raise, Shrunk

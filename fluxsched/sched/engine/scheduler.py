@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from sys import intern
 from typing import Any, Final
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.build import BUILD
 from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.job_text import Why
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.quantities import Amounts
 from fluxsched.core.request import Request
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.text import there_are

@@ -15,9 +15,9 @@ from math import inf
 from reprlib import repr as short
 from typing import Any, Final
 
-from fluxsched.core.duration import format_duration
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
+from fluxsched.core.quantities import format_duration
 from fluxsched.core.request import Count, Request
 from fluxsched.sched.admission import JobIndex
 from fluxsched.sched.decisions import (

@@ -17,8 +17,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from fluxsched.core.documents import shown
 from fluxsched.core.jobfields import check_name
+from fluxsched.core.text import shown
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded
 from fluxsched.sched.fair.accounts import ACCOUNTS_MAX, DEPTH_MAX, Account, Accounts
 

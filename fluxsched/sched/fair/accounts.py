@@ -22,9 +22,8 @@ from math import exp2, inf, isfinite, log2
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from fluxsched.core.documents import path_text, shown
 from fluxsched.core.jobfields import check_name
-from fluxsched.core.text import printable, there_are
+from fluxsched.core.text import path_text, printable, shown, there_are
 from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
 
 ACCOUNTS_MAX = 65_536

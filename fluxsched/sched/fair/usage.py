@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Final, NamedTuple, Protocol
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import DEFAULT_BANK
 from fluxsched.core.jobspec import Request
+from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.fair.accounts import MINUTE_S, Account, AccountLimits, Accounts, FairSettings, Measure, Vector

@@ -38,9 +38,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
+from fluxsched.core.quantities import Amounts
 from fluxsched.sched.decisions import Preempt
 from fluxsched.sched.loading import Option
 from fluxsched.sched.pool.placement import Fits, Shape

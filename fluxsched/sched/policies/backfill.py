@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from math import ceil, inf
 from typing import ClassVar, Final
 
-from fluxsched.core.duration import format_duration
+from fluxsched.core.quantities import format_duration
 from fluxsched.sched.policy import (
     ANYTHING,
     BACKFILLED,

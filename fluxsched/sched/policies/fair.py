@@ -13,8 +13,8 @@ from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final
 
-from fluxsched.core.duration import parse_duration
 from fluxsched.core.job_text import Why
+from fluxsched.core.quantities import parse_duration
 from fluxsched.sched.fair.accounts import ALL, DOMINANT, RATE_MAX, SHARES, SIGNALS, USAGES, Signal
 from fluxsched.sched.policies.backfill import seat_awaiting
 from fluxsched.sched.policies.fair_preemption import PreemptingPass, why_not_preempted

@@ -19,9 +19,8 @@ from heapq import heapify, heappop, heappush
 from math import ceil, inf
 from typing import Final
 
-from fluxsched.core.amounts import total
-from fluxsched.core.duration import format_duration
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.quantities import format_duration, total
 from fluxsched.sched.fair.accounts import SLACK, Account, Accounts
 from fluxsched.sched.policies.backfill import NOT_ENOUGH, cannot_preempt, rate_reached, until_gone
 from fluxsched.sched.policies.fair_view import FairView

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
-from fluxsched.core.amounts import Amounts, times, total
 from fluxsched.core.jobspec import Request
+from fluxsched.core.quantities import Amounts, times, total
 from fluxsched.sched.pool.amounts import AskedAmounts
 from fluxsched.sched.pool.bitset import WORD_SHIFT, Bits
 from fluxsched.sched.pool.placement import NO_TARGET, Blocks, Shape

@@ -16,11 +16,11 @@ from fractions import Fraction
 from math import lcm
 from typing import Final, TypeAlias
 
-from fluxsched.core.amounts import Amounts, less, total
 from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Request
+from fluxsched.core.quantities import Amounts, less, total
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import Children, merge
 from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_SHIFT, Bits, ids_of

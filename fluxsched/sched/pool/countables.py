@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from fluxsched.core.amounts import Amounts, total
+from fluxsched.core.quantities import Amounts, total
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.jobspec import Count, Request
+from fluxsched.core.quantities import Amounts
 from fluxsched.sched.pool.allowed_targets import Candidates, Choice, Need, most_slots, need_of, slots_of_idle, slots_on
 from fluxsched.sched.pool.bitset import WORD_SHIFT, Bits, ids_of
 from fluxsched.sched.pool.placement import BEST_FIT, Block, Fits, Shape

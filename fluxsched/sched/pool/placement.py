@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
+from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, ids_of, words_of

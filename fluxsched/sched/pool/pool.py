@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fluxsched.core.amounts import Amounts, less
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Request
+from fluxsched.core.quantities import Amounts, less
 from fluxsched.core.resources import GrowingResources, ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError

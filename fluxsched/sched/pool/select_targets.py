@@ -12,8 +12,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.jobspec import Request
+from fluxsched.core.quantities import Amounts
 from fluxsched.sched.pool.allowed_targets import Candidates, Choice, Need, need_of, slots_on
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, ids_of, lowest
 from fluxsched.sched.pool.placement import BEST_FIT, LEAST_LOST, WORST_FIT, Block, Blocks, on_targets

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.quantities import Amounts
 from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_BITS, WORD_SHIFT, Bits, ids_of, words_of
 from fluxsched.sched.pool.countables import Countable, LostWeights
 from fluxsched.sched.pool.placement import WORST_FIT, Block

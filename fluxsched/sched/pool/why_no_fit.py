@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from fluxsched.core.amounts import Amounts, amount_text, total
 from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.jobspec import Request
+from fluxsched.core.quantities import Amounts, amount_text, total
 from fluxsched.core.text import counted
 from fluxsched.sched.pool.allowed_targets import Candidates, Choice, Narrowed, Need, PartChoice, need_of, slots_of_idle
 from fluxsched.sched.pool.amounts import AskedAmounts, is_single

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from fluxsched.core.duration import format_duration
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.quantities import format_duration
 from fluxsched.errors import InvalidValue, RPCError
 from fluxsched.jobs.queues import QueueConfig
 from fluxsched.sim.engine.simulation import Progress

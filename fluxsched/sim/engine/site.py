@@ -25,11 +25,11 @@ from typing import Any, Final, NamedTuple
 from fluxsched.config.inventory import MachineTopology, build_inventory, fake_resources, read_resources
 from fluxsched.config.policies import check_policies, composed
 from fluxsched.config.reader import banks_of, load_config, queue_configs, read_file
-from fluxsched.core.duration import parse_duration
+from fluxsched.core.constraint import parse_targets
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
+from fluxsched.core.quantities import parse_duration
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.targets import parse_targets
 from fluxsched.core.topology import (
     SWITCH_LEVELS_MAX,
     SWITCHES_MAX,

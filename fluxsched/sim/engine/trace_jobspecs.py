@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from fluxsched.core.documents import with_path
 from fluxsched.core.jobfields import parse_sharing
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.text import with_path
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.queues import ANY_BANK, Banks, QueueConfig, Queues
 from fluxsched.sim.traces import Ask, TraceJob, parts_jobspec

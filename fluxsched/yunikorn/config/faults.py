@@ -12,8 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from fluxsched.core.documents import shown
-from fluxsched.core.text import kind_of, printable, some_of
+from fluxsched.core.text import kind_of, printable, shown, some_of
 from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
 
 YamlValue: TypeAlias = "dict[str, YamlValue] | list[YamlValue] | str | None"

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from fluxsched.core.amounts import AMOUNT_MAX, Amounts
-from fluxsched.core.documents import load_object, shown
+from fluxsched.core.quantities import AMOUNT_MAX, Amounts
+from fluxsched.core.text import load_object, shown
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.yunikorn.config.queues import (  # fmt: skip
     CONFIG_KINDS_MAX,

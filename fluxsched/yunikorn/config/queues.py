@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from fluxsched.core.amounts import AMOUNT_MAX, Amounts
-from fluxsched.core.documents import shown
-from fluxsched.core.text import some_of
+from fluxsched.core.quantities import AMOUNT_MAX, Amounts
+from fluxsched.core.text import shown, some_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.yunikorn.config.faults import ConfigFaults, Section, SectionPath
 from fluxsched.yunikorn.tree import queue as quotas

@@ -13,8 +13,8 @@ from math import inf
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from fluxsched.core.amounts import Amounts
-from fluxsched.core.documents import shown
+from fluxsched.core.quantities import Amounts
+from fluxsched.core.text import shown
 from fluxsched.errors import InvalidParts, InvalidValue
 from fluxsched.yunikorn.config.faults import CONFIG_CHARS_MAX, ConfigFaults, Section, load_yaml
 from fluxsched.yunikorn.config.queues import (  # fmt: skip

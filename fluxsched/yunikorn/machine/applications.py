@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from fluxsched.core.amounts import Amounts, less
+from fluxsched.core.quantities import Amounts, less
 
 TOO_SMALL: Final = "no ask of its task group can take the placeholder: an ask is larger, or must not use its node"
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Final
 
-from fluxsched.core.amounts import Amounts, amounts_setting
+from fluxsched.core.quantities import Amounts, amounts_setting
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.decisions import PREEMPT, Effect, Granted, PluginFailed, Raise
 from fluxsched.sched.engine import why as reasons

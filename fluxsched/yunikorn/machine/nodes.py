@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import Children, Entry
 from fluxsched.errors import InvalidValue, LimitExceeded

@@ -11,10 +11,10 @@ from functools import lru_cache
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from fluxsched.core.amounts import Amounts, amount_text, amounts_setting, less
 from fluxsched.core.constraint import EVERYTHING, Constraint
-from fluxsched.core.documents import load_object
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.quantities import Amounts, amount_text, amounts_setting, less
+from fluxsched.core.text import load_object
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.yunikorn.config.placement import (
     RECOVERY_QUEUE,

@@ -16,8 +16,8 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any, Final, Generic, TypeVar
 
-from fluxsched.core.amounts import AMOUNT_MAX, Amounts, less, total
 from fluxsched.core.constraint import EVERYTHING, Constraint
+from fluxsched.core.quantities import AMOUNT_MAX, Amounts, less, total
 from fluxsched.core.request import Request
 from fluxsched.core.resources import PROPERTY_ILLEGAL
 from fluxsched.sched.engine.scheduler import Scheduler

@@ -14,9 +14,9 @@ from functools import partial
 from heapq import heappop, heappush, merge
 from typing import Final, TypeAlias, cast
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.idset import Idset
+from fluxsched.core.quantities import Amounts
 from fluxsched.core.request import Request
 from fluxsched.sched.admission import AdmissionControl, Exceeded, JobIndex
 from fluxsched.sched.pool.find_fit import find_fit

@@ -16,8 +16,7 @@ from itertools import islice
 from math import ceil, inf
 from typing import Final, NamedTuple, TypeAlias, cast
 
-from fluxsched.core.amounts import Amounts
-from fluxsched.core.duration import format_duration
+from fluxsched.core.quantities import Amounts, format_duration
 from fluxsched.sched.policies.backfill import NOT_ENOUGH, cannot_preempt, rate_reached
 from fluxsched.sched.policy import (
     PAUSE,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
-from fluxsched.core.amounts import Amounts
+from fluxsched.core.quantities import Amounts
 from fluxsched.sched.sorted_jobs import AdmissionTerms, PendingJob
 
 ANYONE: Final = "*"

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Final, NamedTuple
 
-from fluxsched.core.amounts import Amounts, amount_text, total
+from fluxsched.core.quantities import Amounts, amount_text, total
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched.admission import Exceeded
 from fluxsched.yunikorn.tree.queue import (

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
-from fluxsched.core.amounts import Amounts
+from fluxsched.core.quantities import Amounts
 from fluxsched.sched.policy import JobAllocation
 from fluxsched.yunikorn.tree.queue import PREEMPT_DISABLED, PREEMPT_FENCE, Application, Queue, QuotaMeter
 from fluxsched.yunikorn.tree.queue_tree import may_begin

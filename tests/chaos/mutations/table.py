@@ -251,7 +251,7 @@ SHELL = (
     ),
     Sabotage(
         "lose the calls of a lost peer", "fluxsched.messaging.router:Router._lost",
-        "for answered in self.calls.lost(peer):", "for answered in ():",
+        "for answer in self.calls.lost(peer):", "for answered in ():",
     ),
     Sabotage(
         "send out of order", "fluxsched.messaging.router:Router.flush",
@@ -277,15 +277,15 @@ STORE = (
         "missing = (recorded or 0) - stored_commit(connection)", "missing = 0",
     ),
     Sabotage(
-        "look at a log up to its first damage", "fluxsched.store.wal:_later_commit",
+        "look at a log up to its first damage", "fluxsched.store.integrity:_later_commit",
         "_starts(log, size, behind)", "()",
     ),
     Sabotage(
-        "take all rows for intact", "fluxsched.store.checksums:is_intact",
+        "take all rows for intact", "fluxsched.store.integrity:is_intact",
         "crc32(_pack(row[:-1])) == row[-1]", "True",
     ),
     Sabotage(
-        "write rows with another checksum", "fluxsched.store.checksums:checksummed",
+        "write rows with another checksum", "fluxsched.store.integrity:checksummed",
         "crc32(_pack(row)))", "crc32(_pack(row)) ^ 1)",
     ),
     Sabotage("take rows of jobs for intact", "fluxsched.store.jobs:_check", "not is_intact(row)", "False"),

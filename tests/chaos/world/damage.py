@@ -19,7 +19,7 @@ from fluxsched.errors import FluxschedError
 from fluxsched.history.samples import damaged_history
 from fluxsched.instance.assembly import StateNotice, read_store
 from fluxsched.services.scheduling import KINDS
-from fluxsched.store.checksums import COLUMNS
+from fluxsched.store.integrity import COLUMNS
 from fluxsched.store.jobs import DamagedJob, read_events, read_job
 from fluxsched.store.repair import fault_at_start, open_read_only
 from fluxsched.store.schema import WRITER

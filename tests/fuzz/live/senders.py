@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 
 from fluxsched.errors import Disconnected, LimitExceeded, LocalProtocolError
-from fluxsched.transport.endpoints import tcp_address
+from fluxsched.transport.base import tcp_address
 from fluxsched.transport.local import pack_frame
 from fluxsched.transport.zeromq import BlockingClient
 from tests.fuzz.live.inputs import GREETING, READY, MessageMaker, broken_curve, broken_session, broken_stream, zmtp

@@ -11,7 +11,7 @@ from fluxsched.cli.output import parse_format, parse_sort, render
 from fluxsched.core.jobspec import Jobspec, parse_part
 from fluxsched.sched.loading import join_plugins, parse_spec, split_plugins
 from fluxsched.sched.registry import OWN, join_queues, make, split_queues
-from fluxsched.transport.endpoints import ipc_path, local_path
+from fluxsched.transport.base import ipc_path, local_path
 from fluxsched.yunikorn.wire import parse_address
 from tests.fuzz.target import Target, of_text, texts
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from fluxsched.config.changes import changes, in_force
 from fluxsched.config.inventory import fake_resources, parse_topology
 from fluxsched.config.reader import read_config
-from fluxsched.core.documents import toml_text
 from fluxsched.core.idset import Idset
+from fluxsched.core.text import toml_text
 from fluxsched.core.topology import Topology, parse_topology_conf
 from fluxsched.sim.traces import print_lines, print_swf, read_lines, read_swf
 from fluxsched.yunikorn.config.faults import load_yaml

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
+from fluxsched.core.jobspec import unwrap, wrap
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.messaging.tracing import describe
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message, encode, make_error, make_request
 from fluxsched.protocol.sessions import AcquireClient
-from fluxsched.protocol.signed import unwrap, wrap
 from fluxsched.protocol.topics import LOCAL_TOPICS, TOPICS
 from tests.fuzz.target import Shape, Target, packed, parts_of
 from tests.fuzz.targets.objects import page_examples

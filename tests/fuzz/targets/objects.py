@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from fluxsched.core import topology
-from fluxsched.core.amounts import parse_amounts
 from fluxsched.core.batch import parse_archive, script_file
 from fluxsched.core.constraint import Constraint
-from fluxsched.core.documents import check_shape, load_object, toml_text
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.quantities import parse_amounts
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import rlite_ranks
+from fluxsched.core.text import check_shape, load_object, toml_text
 from fluxsched.jobs.query import parse_query
 from fluxsched.messaging.memo import MSGPACK, JobspecMemo
 from fluxsched.protocol import framing

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from fluxsched.core.documents import load_object
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.text import load_object
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs.effects import Effect, Persist
 from fluxsched.jobs.manager import JobManager, replayed

@@ -6,10 +6,8 @@ import json
 import math
 from pathlib import Path
 
-from fluxsched.core.amounts import amounts_setting, parse_amount
 from fluxsched.core.batch import check_script, is_nested, parse_directives, parse_nested
-from fluxsched.core.constraint import Constraint, parse_constraint_text, parse_query
-from fluxsched.core.duration import format_duration, parse_duration
+from fluxsched.core.constraint import Constraint, parse_constraint_text, parse_query, parse_targets
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import (
@@ -26,9 +24,9 @@ from fluxsched.core.jobid import (
     parse_jobid,
     parse_jobids,
 )
+from fluxsched.core.quantities import amounts_setting, format_duration, parse_amount, parse_duration
 from fluxsched.core.request import Count
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.targets import parse_targets
 from fluxsched.core.text import UNPRINTABLE, printable, printable_lines
 from tests.fuzz.target import Target, of_text, texts
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fluxsched.core.duration import parse_duration
+from fluxsched.core.quantities import parse_duration
 from fluxsched.errors import InvalidValue, RPCError
 from fluxsched.sim import Ask, Trace, TraceJob, run
 from fluxsched.sim.engine.replay import replay

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
-from fluxsched.core.amounts import AMOUNT_MAX
+from fluxsched.core.quantities import AMOUNT_MAX
 from fluxsched.yunikorn.machine import requests
 from fluxsched.yunikorn.machine.requests import (
     ALLOW_PREEMPTION,

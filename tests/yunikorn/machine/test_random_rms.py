@@ -19,7 +19,7 @@ pytest.importorskip("yaml")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core.amounts import Amounts
+from fluxsched.core.quantities import Amounts
 from fluxsched.yunikorn.machine.bookings import Bookings
 from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
 from fluxsched.yunikorn.messages import (

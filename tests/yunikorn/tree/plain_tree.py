@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from fluxsched.core.amounts import Amounts
+from fluxsched.core.quantities import Amounts
 from fluxsched.yunikorn.tree.queue import QueueSettings
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
+from fluxsched.core.quantities import Amounts
 from fluxsched.core.request import Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.decisions import PAUSE, Preempt, Withhold

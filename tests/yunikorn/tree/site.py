@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.quantities import Amounts
 from fluxsched.core.request import Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.decisions import Effect, Granted

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fluxsched.core.jobspec import unwrap, wrap
 from fluxsched.errors import InvalidValue
-from fluxsched.protocol.signed import unwrap, wrap
 
 RECORDED = "dmVyc2lvbgBpMQB1c2VyaWQAaTAAbWVjaGFuaXNtAHNub25lAA==.eyJ2ZXJzaW9uIjogMX0=.none"
 """The header as `flux submit` of 0.88 sent it for user 0; the payload is cut."""

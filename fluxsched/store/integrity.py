@@ -1,10 +1,15 @@
-"""SQLite's log (WAL) as bytes, and the number of the last transaction, kept outside of the database.
+"""Integrity of what is on disk: checksums of rows, SQLite's log (WAL) as bytes, and the number of the last transaction.
 
-Law: a crash is no damage. SQLite ends a recovery at the first frame whose checksum is wrong, whether that was being
-written when the system crashed, or was complete and has changed since. The two differ in what follows: a transaction is
-begun only after the one before it was synced, so a frame that continues the checksums of a commit frame shows that this
-commit was on disk. What a recovery leaves out must not have one. The last transaction of a log has nothing behind it:
-whether it was complete is known by its number.
+Laws of rows: a row that changed on the disk and can still be decoded is noticed when it is read: it is as it was
+written, or not intact. The checksum is the CRC-32 of the row's columns as msgpack, as SQLite returns them. Table
+`usage` has none: SQLite itself adds to its rows and sums them, which no function of ours could do as fast; what changes
+there changes a number of a report and nothing else.
+
+Laws of the log: a crash is no damage. SQLite ends a recovery at the first frame whose checksum is wrong, whether that
+was being written when the system crashed, or was complete and has changed since. The two differ in what follows: a
+transaction is begun only after the one before it was synced, so a frame that continues the checksums of a commit frame
+shows that this commit was on disk. What a recovery leaves out must not have one. The last transaction of a log has
+nothing behind it: whether it was complete is known by its number.
 
 A copy of the database file alone has neither log nor number. The file itself says that they belong to it: it is marked
 as in use, in its header, from a start to an end in good order, which copies all of the log.
@@ -14,7 +19,7 @@ disk, the number is written to a file of its own, without a sync. Whatever kills
 written, and a crash of the system leaves this number or an earlier one. So a database whose number is lower than the
 file's has lost transactions, and one whose number is equal or higher has lost none that the file knows of.
 
-Format: https://www.sqlite.org/walformat.html.
+Format of the log: https://www.sqlite.org/walformat.html.
 """
 
 from __future__ import annotations
@@ -25,14 +30,92 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from mmap import mmap
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import msgspec
 
 from fluxsched.system.files import COMMIT_SUFFIX, private_file
 from fluxsched.system.log import logger
+
+COLUMNS: Final[Mapping[str, str]] = {
+    "saved": "kind, key, value",
+    "journal": "event",
+    "job_log": "jobid, ended, events, jobspec, environment, files, R",
+    "part": "id, digest, value",
+    "process": "jobid, value",
+    "sample": "step, t, observed, allocated, free, drained, down, excluded, rest",
+    "run": "began, seen",
+    "interval": "id, targets, state, note, began, ended",
+    "lease": "jobid, attempt, cluster, name, jobspec, state",
+    "leased": "name, jobid",
+}
+"""Columns that the checksums of each table's rows cover.
+
+Row numbers are not included: SQLite gives them later, and a check of the file finds them in order.
+"""
+SELECTED: Final[Mapping[str, str]] = {table: f"{columns}, crc" for table, columns in COLUMNS.items()}
+"""Columns to be selected of a row for `is_intact`."""
+DIFFERS: Final = "its checksum differs"
+
+_REALS: Final[Mapping[str, slice]] = {"sample": slice(2, 8), "run": slice(0, 2), "interval": slice(4, 6)}
+"""Columns of floating-point numbers, to which SQLite converts others."""
+_pack = msgspec.msgpack.Encoder().encode
+
+Row = Sequence[Any]
+
+
+def is_intact(row: Row) -> bool:
+    """Return whether a row, its checksum last, is unchanged since it was written."""
+    return bool(crc32(_pack(row[:-1])) == row[-1])
+
+
+def is_written(table: str, row: Row) -> bool:
+    """Return whether all columns of a row, of a file of any form, are as written: older forms have no checksums."""
+    return len(row) == COLUMNS[table].count(",") + 1 or is_intact(row)
+
+
+def intact(rows: Iterable[Row]) -> Iterator[Row]:
+    """Return the rows that are as they were written, without their checksums."""
+    return (row[:-1] for row in rows if is_intact(row))
+
+
+def checksummed(table: str, rows: Iterable[Row]) -> list[tuple[Any, ...]]:
+    """Return rows that are to be written, with their checksums."""
+    if table == "job_log":  # 0 and "" are NULL there, which costs the writer's thread less than the loop
+        rows = [
+            (jobid, ended or None, events, text or None, part or None, files or None, R or None)
+            for jobid, ended, events, text, part, files, R in rows
+        ]
+    reals = _REALS.get(table)
+    if reals is not None:
+        rows = [(*row[: reals.start], *map(_real, row[reals]), *row[reals.stop :]) for row in rows]
+    return [(*row, crc32(_pack(row))) for row in rows]
+
+
+def add_function(connection: sqlite3.Connection) -> None:
+    """Have SQL compute checksums, of rows that it changes itself: `row_checksum` of their columns."""
+    connection.create_function("row_checksum", -1, lambda *row: crc32(_pack(row)), deterministic=True)
+
+
+def add_checksums(connection: sqlite3.Connection) -> None:
+    """Add checksums, as a column and its values, to tables that have none."""
+    add_function(connection)
+    for table, columns in COLUMNS.items():
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN crc INTEGER")
+        connection.execute(f"UPDATE {table} SET crc = row_checksum({columns})")
+
+
+def _real(value: float | None) -> float | None:
+    """Return a number as SQLite returns it, which has no negative zero."""
+    return None if value is None else value + 0.0
+
+
+# ---- wal
 
 HEADER_BYTES: Final = 32
 FRAME_HEADER_BYTES: Final = 24

@@ -1,16 +1,27 @@
-"""Leases of one cluster, compared with what the other instance says of them, and what each event means to one.
+"""Leases, which are jobs of this instance that run in another one, a cluster: what each event means to one, the jobspec
+that is sent there, and the targets of the other instance that are offered here.
 
-Law: the table `STEPS` is the only place that decides whether something is sent to the other instance, and whether the
-job here ends, continues or is returned; a test walks it over all states, wishes and events. A lease is given up only
-where it is certain that nothing of it runs or will run in the other instance: it was never sent, the other instance
-says so, or an operator vouches for it (`FORGOTTEN`). Nothing is decided about a lease before the other instance has
-said on this connection which jobs of ours it has (`listed`), but what `STEPS` allows while it is silent. A name has one
-job there: a second one, and one whose lease is not here, is cancelled. Every method returns effects, plain values that
-the shell performs in the order of the list.
+Laws of leases: the table `STEPS` is the only place that decides whether something is sent to the other instance, and
+whether the job here ends, continues or is returned; a test walks it over all states, wishes and events. A lease is
+given up only where it is certain that nothing of it runs or will run in the other instance: it was never sent, the
+other instance says so, or an operator vouches for it (`FORGOTTEN`). Nothing is decided about a lease before the other
+instance has said on this connection which jobs of ours it has (`listed`), but what `STEPS` allows while it is silent. A
+name has one job there: a second one, and one whose lease is not here, is cancelled. Every method returns effects, plain
+values that the shell performs in the order of the list.
+
+The jobspec asks for what was granted here, and for nothing that only this instance knows: counts that were ranges are
+settled, a constraint names hosts as they are called there, and what was waited for, where it stands in line, and how
+often it may be preempted is this instance's business.
+
+The mirror: the group of a cluster has the targets that jobs of ours may get there, under names that say whose they are.
+What others use there is not offered here. Where a job of ours runs is the other instance's choice, so what counts is
+how many targets are in use, not which: as many as jobs of others have are taken from those that no job here holds.
+Switches are called like targets, so none here is above hosts of two clusters.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,7 +29,14 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from fluxsched.core.jobid import format_f58
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import fill, format_f58, id_tag
+from fluxsched.core.jobspec import OWN_CONSTRAINT, Jobspec
+from fluxsched.core.resources import EMPTY_R, LOCAL_PREFIX, ONE_PART, ResourceSet
+from fluxsched.core.text import with_path
+from fluxsched.core.topology import EMPTY_TOPOLOGY, Switch, Topology
+from fluxsched.errors import InvalidValue, Refused
 
 
 class LeaseState(Enum):
@@ -567,3 +585,191 @@ def _comes_before(one: SeenJob, other: SeenJob) -> bool:
 
 def _cancel(seen: SeenJob, note: str) -> list[LeaseEffect]:
     return [] if seen.what in _OVER_EVENTS else [CancelThere(seen.name, seen.id, note)]
+
+
+# ---- jobspec
+
+HOST_SEPARATOR: Final = ":"
+"""Separator between the name of a cluster and that of a host of it."""
+
+_OURS: Final = ("queue", "bank", "dependencies", "array", "preemptible-after")
+"""Keys of `attributes.system` that are settled in this instance, or have another meaning there."""
+_OURS_OF_OWN: Final = ("requeue", "elastic")
+"""Keys of `attributes.system.fluxsched` that are not sent to another instance."""
+
+
+def mirrored_host(cluster: str, host: str) -> str:
+    """Return the name of a cluster's host in this instance: hosts of two clusters may have one name."""
+    return f"{cluster}{HOST_SEPARATOR}{host}"
+
+
+def is_mirrored(host: str) -> bool:
+    """Return whether a host is one of a cluster."""
+    return HOST_SEPARATOR in host
+
+
+def size_is_settled(jobid: int) -> Refused:
+    """Why a job that runs in another instance does not change its size."""
+    text = f"job {format_f58(jobid)} runs in another instance: its size was settled when it was sent"
+    return Refused(text, errno.EOPNOTSUPP)
+
+
+def jobspec_for(
+    jobspec: Jobspec, jobid: int, cluster: str, queue: str | None, duration_s: float, granted: ResourceSet
+) -> dict[str, Any]:
+    """Return the jobspec of a job that was `granted` targets of a cluster; `queue` is one there.
+
+    Raises InvalidValue for a constraint that names ranks, which are others there.
+    """
+    raw = with_path(jobspec.raw, "attributes.system.duration", duration_s)
+    system = {key: value for key, value in raw["attributes"]["system"].items() if key not in _OURS}
+    if queue is not None:
+        system["queue"] = queue
+    own = {key: value for key, value in (system.pop("fluxsched", None) or {}).items() if key not in _OURS_OF_OWN}
+    if own:
+        system["fluxsched"] = own
+    job = {key: value for key, value in (system.pop("job", None) or {}).items() if key == "name"}
+    if job:
+        system["job"] = job
+    constraint = _constraint(system.pop("constraints", None) or {}, cluster)
+    if constraint:
+        system["constraints"] = constraint
+    sent: dict[str, Any] = {**raw, "attributes": {**raw["attributes"], "system": system}}
+    sent["resources"] = [_settled(vertex, granted, cluster) for vertex in raw["resources"]]
+    return _with_paths(sent, jobspec, jobid)
+
+
+def _settled(vertex: Mapping[str, Any], granted: ResourceSet, cluster: str) -> dict[str, Any]:
+    """Return a top-level vertex with its count as granted, and with the constraint of its part alone."""
+    found = dict(vertex)
+    if own := _constraint(found.pop(OWN_CONSTRAINT, None) or {}, cluster):
+        found[OWN_CONSTRAINT] = own
+    count = vertex.get("count")
+    if isinstance(count, int) or vertex["type"] not in ("node", "slot"):
+        return found
+    if vertex["type"] == "node":
+        label = next((str(below.get("label")) for below in vertex["with"] if below["type"] == "slot"), "")
+        return found | {"count": len(granted.parts.get(label, granted.ranks))}
+    cores = next((leaf["count"] for leaf in vertex["with"] if leaf["type"] == "core"), 1)
+    return found | {"count": max(1, granted.count("core") // max(1, int(cores)))}
+
+
+def _constraint(constraint: Mapping[str, Any], cluster: str) -> dict[str, Any]:
+    """Return the constraint with the cluster's own host names, and without membership of queues of this instance; empty
+    if nothing is left.
+    """
+    found: dict[str, Any] = {}
+    for operator, values in constraint.items():
+        if operator == "ranks":
+            raise InvalidValue(f"the constraint names ranks, which differ in cluster {cluster}: name hosts")
+        if operator == "hostlist":
+            found[operator] = [value.replace(f"{cluster}{HOST_SEPARATOR}", "") for value in values]
+        elif operator == "properties":
+            if kept := [value for value in values if not value.startswith(LOCAL_PREFIX)]:
+                found[operator] = kept
+        elif kept := [inner for value in values if (inner := _constraint(value, cluster))]:
+            found[operator] = kept
+    return found
+
+
+def _with_paths(sent: dict[str, Any], jobspec: Jobspec, jobid: int) -> dict[str, Any]:
+    """Return the jobspec with the job's id here in the names of its files: its id there is another."""
+    for stream, template in (("stdout", jobspec.output), ("stderr", jobspec.error)):
+        if template is not None and "{{" in template:
+            filled = fill(template, lambda tag: id_tag(tag, jobid))
+            sent = with_path(sent, f"attributes.system.shell.options.output.{stream}.path", filled)
+    return sent
+
+
+# ---- mirror
+
+class Mirror:
+    """The other instance's targets, in its own ranks; `has_parts`: it knows jobs of several parts."""
+
+    def __init__(self, cluster: str, *, has_parts: bool) -> None:
+        self._cluster = cluster
+        self._has_parts = has_parts
+        self._whole = EMPTY_R
+        self._states: dict[str, Idset] = {}
+        self._groups: dict[str, Idset] = {}
+        self._offered = EMPTY_R
+        self._offered_of: tuple[ResourceSet, Idset] = EMPTY_R, EMPTY
+        """Offered targets, with the inputs from which they were computed: states change often, the targets rarely."""
+        self.wanted_groups: tuple[str, ...] | None = None
+        """The groups there that our jobs can have; None: all."""
+
+    def change(
+        self, R: Mapping[str, Any] | None, states: Mapping[str, str] | None, groups: Mapping[str, str] | None  # noqa: N803
+    ) -> None:
+        """Apply changes of R, of targets by their state, and of groups. Raises InvalidValue for invalid ones."""
+        if R is not None:
+            self._whole = ResourceSet.parse(R)
+            self._states = {name: ranks & self._whole.ranks for name, ranks in self._states.items()}
+        if states is not None:
+            changed = {name: Idset.parse(text) for name, text in states.items()}
+            for ranks in changed.values():
+                self._states = {name: known - ranks for name, known in self._states.items()}
+            for name, ranks in changed.items():
+                self._states[name] = self._states.get(name, EMPTY) | ranks
+        if groups is not None:
+            self._groups = {name: Idset.parse(text) for name, text in groups.items()}
+
+    @property
+    def resources(self) -> ResourceSet:
+        """Return the offered targets, with their names in this instance; the same value while it is equal."""
+        whole, away = self._whole, self._state("lost") | self._state("excluded")
+        ranks = whole.ranks - away
+        if self.wanted_groups is not None:
+            wanted = EMPTY
+            for name in self.wanted_groups:
+                wanted |= self._groups.get(name, EMPTY)
+            ranks &= wanted
+        known, of = self._offered_of
+        if known is not whole or of != ranks:
+            self._offered_of, self._offered = (whole, ranks), self._renamed(whole, ranks)
+        return self._offered
+
+    def _renamed(self, whole: ResourceSet, ranks: Idset) -> ResourceSet:
+        foreign = Idset.of([rank for rank in ranks if is_mirrored(whole.host(rank))])
+        found, cluster = whole.restrict(ranks - foreign).job_view(), self._cluster
+        hosts = Hostlist.of([mirrored_host(cluster, host) for host in found.nodelist])
+        topology = mirrored_topology(cluster, found.topology)
+        properties = found.properties if self._has_parts else {**found.properties, ONE_PART: found.ranks}
+        return ResourceSet(found.entries, hosts, properties, topology=topology)
+
+    @property
+    def usable(self) -> Idset:
+        """Return the targets on which jobs may run."""
+        return self._state("free") | self._state("allocated")
+
+    @property
+    def in_use(self) -> Idset:
+        """Return the targets on which a job runs, ours or another's."""
+        return self._state("allocated")
+
+    def _state(self, name: str) -> Idset:
+        return self._states.get(name, EMPTY)
+
+
+def mirrored_topology(cluster: str, topology: Topology) -> Topology:
+    """Return a cluster's switches with their names in this instance."""
+    if not topology:
+        return EMPTY_TOPOLOGY
+    return Topology(
+        [
+            Switch(
+                mirrored_host(cluster, switch.name),
+                Hostlist(tuple([mirrored_host(cluster, host) for host in switch.hosts.hosts])),
+                tuple([mirrored_host(cluster, below) for below in switch.switches]),
+            )
+            for switch in topology.switches.values()
+        ]
+    )
+
+
+def taken_by_others(in_use: Idset, held: Idset) -> Idset:
+    """Return the targets that count as taken by jobs of others, of those `in_use` there, where jobs of this instance
+    hold `held`.
+    """
+    more = max(0, len(in_use) - len(held))
+    return Idset.of(list(in_use - held)[:more]) if more else EMPTY

@@ -1,1 +1,0 @@
-"""Leases: jobs of this instance that run in another one; their states, jobspecs and mirrored targets."""
