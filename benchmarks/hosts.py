@@ -5,7 +5,8 @@
     tasks   tasks (`true`) a second, sides in turn: fluxsched on one host, and on all by each engine; one `srun` a task;
             one `ssh` a task; `flux submit`; HyperQueue on one host (--hyperqueue: an interpreter that has it); one job
             of as many tasks by `srun`
-    start   from the exec of `fluxsched start` until all hosts are online, --hosts and --many of them
+    start   from the exec of `fluxsched start` until the keepers of all hosts are connected and their targets online, by
+            the journal; --hosts and --many of them
     wide    from the grant of a job of one task on each of --many hosts until all have started
     rest    memory and share of a core of an instance of 64 made-up hosts (`processes:64`) and of its keepers, at rest
     loss    from the cut of a host's link until its target is offline
@@ -50,6 +51,9 @@ OUTPUT_BYTES = 16 << 20
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
 TIMEOUT_S = 600.0
+BEGIN = "HOSTS_BEGIN_S"
+"""Variable with the time at which `fluxsched start` was executed (seconds since the epoch)."""
+NOTING = f'{BEGIN}=$(date +%s.%N) exec "$@"'
 INSIDE = "--inside"
 """First argument where this program is the initial program of an instance."""
 HYPERQUEUE = """
@@ -107,13 +111,22 @@ async def online(handle: fluxsched.AsyncHandle, hosts: int) -> None:
         await asyncio.sleep(0.01)
 
 
+async def online_since_s(handle: fluxsched.AsyncHandle) -> float:
+    """Return when the last target came online (seconds since the epoch)."""
+    times = [0.0]
+    async for batch in handle.stream("resource.journal"):
+        times += [event["timestamp"] for event in batch["events"] if event["name"] == "online"]
+        if not batch["events"]:  # that was all
+            break
+    return max(times)
+
+
 async def inside(figure: str, hosts: int, count: int, runs: int) -> None:
     """Measure a figure in the instance around this process, and print it as JSON: a list of numbers."""
     async with fluxsched.connect() as handle:
         await online(handle, hosts)
-        begin_s = time.monotonic()
         if figure == "start":
-            found = [begin_s]
+            found = [await online_since_s(handle) - float(os.environ[BEGIN])]
         elif figure == "loss":
             print("ready", flush=True)
             await online(handle, hosts - 1)
@@ -159,7 +172,7 @@ def start_words(engine: str, hosts: int, figure: str, count: int = 0, runs: int 
     """Return the command that measures a figure in an instance with this engine ("" for none), for a lab's n1."""
     program = [sys.executable, str(Path(__file__).resolve()), INSIDE, figure, str(hosts), str(count), str(runs)]
     options = ["--engine", engine] if engine else []
-    words = [sys.executable, "-m", "fluxsched", "start", *options, "--", *program]
+    words = ["sh", "-c", NOTING, "sh", sys.executable, "-m", "fluxsched", "start", *options, "--", *program]
     return ["salloc", "-Q", f"-N{hosts}", "--no-kill", *words] if engine == "slurm" else words
 
 
@@ -234,10 +247,7 @@ def start(options: argparse.Namespace) -> None:
     for hosts in (options.hosts, options.many):
         with lab_of(hosts) as lab:
             for name, option in engines(hosts).items():
-                found = []
-                for _ in range(options.runs):
-                    begin_s = time.monotonic()
-                    found.append(measured(lab, start_words(option, hosts, "start"))[0] - begin_s)
+                found = [measured(lab, start_words(option, hosts, "start"))[0] for _ in range(options.runs)]
                 show(f"{hosts} hosts online by {name}", found, "s")
 
 

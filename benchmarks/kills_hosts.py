@@ -147,7 +147,7 @@ class Trial:
         self.kill_one(name, is_guard=True)
 
     def kill_one(self, name: str, *, is_guard: bool) -> None:
-        found = {one.pid: one for one in self.lab.processes(name) if "-m fluxsched keeper --connect" in one.command}
+        found = {one.pid: one for one in self.lab.processes(name) if "-m fluxsched.engine.keeper_main" in one.command}
         chosen = [one.pid for one in found.values() if (one.parent not in found) == is_guard]
         if chosen:
             self.lab.run(name, "kill", "-9", chosen[-1], status=None)
@@ -193,7 +193,8 @@ class Trial:
         self.violations += held.read_text().splitlines() if held.exists() else []
         self.site.stop()
         time.sleep(1.0)
-        self.violations += [f"left on {name}: {one}" for name, one in self.site.everywhere("--connect").items()]
+        keepers = self.site.everywhere("fluxsched.engine.keeper_main")
+        self.violations += [f"left on {name}: {one}" for name, one in keepers.items()]
         self.violations += [f"left after the stop: {task_text(*one)}" for one in self.tasks().items()]
         print(f"{len(self.acknowledged)} jobs, {len(lines)} tasks began; {dict(Counter(found.values()))}")
         print(f"{len(self.seen)} processes of tasks were seen, {len(self.left)} of them after the end of their job")

@@ -18,7 +18,8 @@ from pathlib import Path
 from jobs import DAY_S, RUN_S, Jobspecs, burst
 
 import fluxsched
-from fluxsched.config.inventory import build_inventory, discover
+from fluxsched.config.discovery import discover
+from fluxsched.config.inventory import build_inventory
 from fluxsched.core.idset import EMPTY
 from fluxsched.instance import launch
 from fluxsched.resource.inventory import Inventory

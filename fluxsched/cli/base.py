@@ -208,7 +208,6 @@ class Lazy(NamedTuple):
 
     target: str  # "package.module:attribute"
     help: str
-    is_hidden: bool = False  # not for people: not listed
 
 
 class LazyGroup(CommandGroup):
@@ -231,7 +230,7 @@ class LazyGroup(CommandGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the table's order: what belongs together stands together."""
-        return [name for name, entry in self.entries.items() if not entry.is_hidden]
+        return list(self.entries)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -245,8 +244,7 @@ class LazyGroup(CommandGroup):
         width = max(map(len, self.entries))
         for title, section in self.sections.items():
             with formatter.section(title):
-                shown = [(name, entry.help) for name, entry in section.items() if not entry.is_hidden]
-                formatter.write_dl([(name.ljust(width), text) for name, text in shown])
+                formatter.write_dl([(name.ljust(width), entry.help) for name, entry in section.items()])
 
 
 class Program(LazyGroup):

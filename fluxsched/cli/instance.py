@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
@@ -362,24 +361,6 @@ def _tell(found: Any, as_json: bool) -> None:
         print_json({"path": str(found.path), "bytes": found.size, "jobs": found.jobs})
     else:
         click.echo(f"{found.path}: {found.jobs} jobs, {found.size} bytes")
-
-
-# ---- `keeper`
-
-
-@click.command("keeper", cls=Command)
-@click.option("--connect", is_flag=True, required=True, help="Connect to the instance that standard input introduces.")
-@click.option("--host", metavar="NAME", help="Name of this host. [default: its own]")
-def keeper(connect: bool, host: str | None) -> int:
-    """Run the tasks of an instance on this host. An engine (Slurm, Flux, ssh) starts it, not you.
-
-    It prints a report of the host, reads where its instance is and with which keys to connect, and serves it until it
-    is told to end, gets SIGTERM, or has not heard of the instance for too long; then it ends all tasks.
-    """
-    sys.modules["ssl"] = None  # type: ignore[assignment] # asyncio does without: 3 MiB, 9 ms
-    from fluxsched.engine.keeper import run_keeper
-
-    return run_keeper(host)
 
 
 # ---- `keygen`

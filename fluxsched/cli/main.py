@@ -87,7 +87,6 @@ SECTIONS = {
         "config": Lazy("fluxsched.cli.config:config", "Check, show and reload the configuration."),
         "keygen": Lazy("fluxsched.cli.instance:keygen", "Make keys for tcp ports and their clients."),
         "module": Lazy("fluxsched.cli.config:module", "Load, remove, reload and list scheduler modules."),
-        "keeper": Lazy("fluxsched.cli.instance:keeper", "Run the tasks of an instance on this host.", is_hidden=True),
     },
     "Resources": {
         "resource": Lazy("fluxsched.cli.main:resource", "Show, drain, exclude and move targets."),

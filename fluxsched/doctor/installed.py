@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from fluxsched import __version__
-from fluxsched.config.inventory import LSTOPO
+from fluxsched.config.discovery import LSTOPO
 from fluxsched.executor import usage
 
 CheckState = Literal["ok", "none", "warn", "fail"]

@@ -42,6 +42,9 @@ HOSTS_MAX = 4096
 PROCESSES_MAX = 128
 """Hosts where each needs a process of this machine, with three descriptors of some thousand."""
 
+KEEPER_WORDS: Final = (sys.executable, "-P", "-m", "fluxsched.engine.keeper_main")
+"""Command of a keeper on its host; the engine's name of the host may follow."""
+
 Variables = Mapping[str, str]
 
 
@@ -89,12 +92,6 @@ class Engine(Protocol):
         ...
 
 
-def keeper_words(host: str | None = None) -> tuple[str, ...]:
-    """Return the command of a keeper on its host, `host` being the engine's name of that."""
-    named = () if host is None else ("--host", host)
-    return (sys.executable, "-P", "-m", "fluxsched", "keeper", "--connect", *named)
-
-
 # ---- choice
 
 def chosen_engine(
@@ -105,7 +102,7 @@ def chosen_engine(
     `keeper` replaces the command of a keeper (for tests). Raises FluxschedError if the engine is not there.
     """
     kind = found_kind(environment) if settings.kind == "auto" else settings.kind
-    words = keeper_words() if keeper is None else keeper
+    words = KEEPER_WORDS if keeper is None else keeper
     if kind == SLURM:
         return SlurmEngine(environment, words)
     if kind == FLUX:
@@ -195,7 +192,7 @@ class SlurmEngine:
         words = [
             "srun", "--overlap", "--no-kill", "-K0", "-W0", f"-N{number}", f"-n{number}", "--ntasks-per-node=1",
             "--mpi=none", "--cpu-bind=none", f"--nodelist={hosts}",
-            "sh", "-c", 'exec "$@" --host "$SLURMD_NODENAME"', "sh", *self._keeper,
+            "sh", "-c", 'exec "$@" "$SLURMD_NODENAME"', "sh", *self._keeper,
         ]  # fmt: skip
         kept = {name: value for name, value in self._environment.items() if not _DROPPED_BY_SRUN.fullmatch(name)}
         return [KeeperCommand(tuple(words), hosts.hosts, kept)]
@@ -302,7 +299,7 @@ class SshEngine:
         options = ("-T", "-a", "-x", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, round(self._timeout_s))}")
         return [
             KeeperCommand(
-                ("ssh", *options, "--", host, shlex.join((*self._keeper, "--host", host))), (host,), self._environment
+                ("ssh", *options, "--", host, shlex.join((*self._keeper, host))), (host,), self._environment
             )
             for host in hosts
         ]
@@ -331,7 +328,7 @@ class ProcessesEngine:
 
     def commands(self, hosts: Hostlist) -> list[KeeperCommand]:
         """See `Engine`."""
-        return [KeeperCommand((*self._keeper, "--host", host), (host,), self._environment) for host in hosts]
+        return [KeeperCommand((*self._keeper, host), (host,), self._environment) for host in hosts]
 
     def is_down(self, host: str) -> bool | None:
         """See `Engine`: this machine is up."""
@@ -374,7 +371,7 @@ class JobEngine:
         """See `Engine`. The keepers are bound to what the job has on their host, and end with it."""
         rsh = (sys.executable, "-P", "-m", "fluxsched", "rsh", "--job", self._jobid)
         return [
-            KeeperCommand((*rsh, host, shlex.join((*self._keeper, "--host", host))), (host,), self._environment)
+            KeeperCommand((*rsh, host, shlex.join((*self._keeper, host))), (host,), self._environment)
             for host in hosts
         ]
 

@@ -1,4 +1,4 @@
-"""Keeper of a host that an engine holds: reports the host, is introduced to the instance, and connects to it.
+"""Keeper of a host that an engine holds: is introduced to the instance that has got its report, and connects to it.
 
 Law: a secret is read from standard input, and is in no argument, environment or file. Once it is read the keeper needs
 none of its standard streams: their ends are no reason to end. A connection that is lost is made again, for as long as
@@ -15,15 +15,13 @@ import shutil
 import signal
 import socket
 import stat
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fluxsched.config.inventory import discover
 from fluxsched.engine.guard import AWAITED, SPOOL_NAME, TEMPORARY_NAME, KeeperGuard
-from fluxsched.engine.report import INTRODUCTION_BYTES_MAX, HostReport, Introduction, read_introduction, report_lines
+from fluxsched.engine.report import INTRODUCTION_BYTES_MAX, HostReport, Introduction, read_introduction
 from fluxsched.errors import Disconnected, FluxschedError, LimitExceeded, RemoteProtocolError
 from fluxsched.executor.base import Reports
 from fluxsched.executor.cleanup import clear_in_turns
@@ -37,7 +35,7 @@ from fluxsched.protocol.messages.instance import KeeperConnectRequest, KeeperMes
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.log import logger, set_up_logging
 from fluxsched.system.loop import Faults, Turns
-from fluxsched.system.processes import boot_id, settle
+from fluxsched.system.processes import settle
 from fluxsched.transport.base import Client, tcp_address
 from fluxsched.transport.zeromq import ZmqClient
 
@@ -247,12 +245,8 @@ class EngineKeeper:
 
 # ---- the process
 
-def run_keeper(host: str | None) -> int:
-    """Report this host (under another name if one is given), read the introduction and serve; return the exit status.
-    """
-    report = HostReport.of(discover(), boot_id(), host)
-    sys.stdout.flush()
-    _write(1, report_lines(report))
+def run_keeper(report: HostReport) -> int:
+    """Read the introduction to the instance that has got this host's report, and serve; return the exit status."""
     introduction = read_introduction(_read_line(0, INTRODUCTION_BYTES_MAX))
     _leave_streams()
     set_up_logging(None, 0)
@@ -271,11 +265,6 @@ async def _serve(introduction: Introduction, host: HostReport, scratch: Path) ->
     signal.pthread_sigmask(signal.SIG_UNBLOCK, AWAITED)
     settle()
     await keeper.run()
-
-
-def _write(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
 
 
 def _read_line(fd: int, bytes_max: int) -> bytes:

@@ -25,7 +25,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from fluxsched.config.inventory import discover
+from fluxsched.config.discovery import discover
 from fluxsched.config.values import PING_MAX_S, PING_S, EngineSettings
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.resources import ResourceSet

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from fluxsched.config.inventory import FAKE_CORES_MAX, FAKE_GPUS_MAX, MachineTopology
+from fluxsched.config.discovery import CORES_MAX, GPUS_MAX, MachineTopology
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.quantities import AMOUNT_MAX
@@ -190,7 +190,7 @@ def _check_report(report: HostReport) -> None:
         raise InvalidValue(f"{host}: {fault}") from None
     if not cores or not all(cores) or sum(map(len, cores)) != len(Idset.of(pu for pus in cores for pu in pus)):
         raise InvalidValue(f"{host}: cores must be at least one, each with processing units of its own")
-    for what, number, limit in (("cores", len(cores), FAKE_CORES_MAX), ("GPUs", len(report.gpus), FAKE_GPUS_MAX)):
+    for what, number, limit in (("cores", len(cores), CORES_MAX), ("GPUs", len(report.gpus), GPUS_MAX)):
         if number > limit:
             raise LimitExceeded(f"{host}: {number} {what} are above the limit of {limit}")
     if not 0 <= report.memory_bytes <= AMOUNT_MAX:

@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.transport.base import PARTS_MAX
 from fluxsched.transport.local import StreamClient
+
+if TYPE_CHECKING:  # a keeper imports this for the report of its host, which comes before all that jobs need
+    from fluxsched.core.jobspec import Jobspec
 
 VERSION: Final = 2
 """Version of these messages. An instance starts no job at a keeper of another one."""

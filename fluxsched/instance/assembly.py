@@ -38,7 +38,8 @@ from fluxsched.clusters.links import ClusterPace, connect_peer
 from fluxsched.clusters.loop import OpenClient
 from fluxsched.clusters.offers import LeaseService
 from fluxsched.config.changes import KeyChange, changes, in_force
-from fluxsched.config.inventory import MachineTopology, Sources, described
+from fluxsched.config.discovery import MachineTopology
+from fluxsched.config.inventory import Sources, described
 from fluxsched.config.reader import Config, banks_of, in_full, queue_configs
 from fluxsched.config.values import KILL_TIMEOUT_S, SchedulerSettings
 from fluxsched.core.build import BUILD

@@ -31,7 +31,8 @@ from typing import Any, Literal, NoReturn, TextIO
 from fluxsched.client.blocking import Handle, ReadableFile
 from fluxsched.client.find import find_uri, local_uri_of
 from fluxsched.config.changes import read_site
-from fluxsched.config.inventory import Sources, build_inventory, discover, fake_resources, unchanged, unexpired
+from fluxsched.config.discovery import discover
+from fluxsched.config.inventory import Sources, build_inventory, fake_resources, unchanged, unexpired
 from fluxsched.config.policies import check_files, check_policies, composed
 from fluxsched.config.reader import Config, load_config
 from fluxsched.config.toml import TomlFault, raise_faults

@@ -6,8 +6,8 @@ the simulator can put virtual time in its place.
 
 from __future__ import annotations
 
+import os
 import random
-import secrets
 import signal
 import time
 from collections.abc import Iterator
@@ -97,7 +97,7 @@ def matchtag_before() -> int:
 
 def secret_token() -> str:
     """256 bits that cannot be guessed, as text for an address."""
-    return secrets.token_urlsafe(32)
+    return os.urandom(32).hex()
 
 
 RandomSource = random.Random

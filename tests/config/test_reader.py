@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from fluxsched.config import reader, values
 from fluxsched.config.changes import changes
-from fluxsched.config.inventory import MachineTopology, build_inventory, fake_resources
+from fluxsched.config.discovery import MachineTopology
+from fluxsched.config.inventory import build_inventory, fake_resources
 from fluxsched.config.policies import composed
 from fluxsched.config.reader import (
     SCHEDULERS_MAX,

@@ -6,13 +6,13 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.engine.engines import KEEPER_WORDS
 from fluxsched.engine.port import LOOPBACK, KeeperPort
 from fluxsched.engine.report import HostReport, Introduction, ReportReader, introduction_line
 from fluxsched.executor import wire as msg
@@ -119,7 +119,7 @@ class Host:
         self.directory, self.name = directory, name
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLUX", "COV_"))}
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "fluxsched", "keeper", "--connect", "--host", name],
+            [*KEEPER_WORDS, name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
             env={**kept, "TMPDIR": str(directory), "PYTHONPATH": str(Path(__file__).parents[2])},
         )  # fmt: skip

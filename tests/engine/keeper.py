@@ -1,6 +1,6 @@
 """A keeper for tests of engines: it reports a host, writes down what it is told, and obeys a file of orders.
 
-    python keeper.py DIRECTORY [--host NAME]
+    python keeper.py DIRECTORY HOST
 
 DIRECTORY/NAME.order has words: silent (no report), noise (other lines first), end (ends instead of reporting),
 other (another version), twice (reports twice), stubborn (ignores SIGTERM). DIRECTORY/NAME.told gets what it reads.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from fluxsched.config.inventory import MachineTopology
+from fluxsched.config.discovery import MachineTopology
 from fluxsched.core.idset import Idset
 from fluxsched.engine.report import HostReport, report_lines
 from fluxsched.system.processes import boot_id
@@ -50,4 +50,4 @@ def main(directory: str, host: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[3])
+    main(*sys.argv[1:])

@@ -15,18 +15,18 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.engine import engines
 from fluxsched.engine.engines import (
     HOSTS_MAX,
+    KEEPER_WORDS,
     PROCESSES_MAX,
     Engine,
     ProcessesEngine,
     chosen_engine,
-    keeper_words,
     listening_address,
     printed,
 )
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, Refused
 from tests.engine.fakes import Fakes
 
-KEEPER = ("keeper", "--connect")
+KEEPER = ("keeper",)
 R4 = {
     "version": 1,
     "execution": {
@@ -94,7 +94,7 @@ def test_srun_starts_one_keeper_a_host_with_all_of_it(fakes: Fakes) -> None:
     (command,) = engine.commands(Hostlist.parse("n[1-3]"))
     assert command.words == (
         "srun", "--overlap", "--no-kill", "-K0", "-W0", "-N3", "-n3", "--ntasks-per-node=1", "--mpi=none",
-        "--cpu-bind=none", "--nodelist=n[1-3]", "sh", "-c", 'exec "$@" --host "$SLURMD_NODENAME"', "sh", *KEEPER,
+        "--cpu-bind=none", "--nodelist=n[1-3]", "sh", "-c", 'exec "$@" "$SLURMD_NODENAME"', "sh", *KEEPER,
     )  # fmt: skip
     assert command.hosts == ("n1", "n2", "n3")
     assert {name for name in command.environment if name.startswith("SLURM")} == {"SLURM_JOB_ID", "SLURM_NNODES"}
@@ -210,7 +210,7 @@ def test_ssh_starts_each_host_by_itself(fakes: Fakes) -> None:
     one, other = engine.commands(engine.allocation().hosts)
     assert one.words == (
         "ssh", "-T", "-a", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=60", "--", "n1",
-        "keeper --connect --host n1",
+        "keeper n1",
     )  # fmt: skip
     assert (one.hosts, other.hosts) == (("n1",), ("n2",))
     assert engine.is_down("n1") is None
@@ -224,7 +224,7 @@ def test_a_host_may_be_no_option_of_ssh(fakes: Fakes) -> None:
 def test_processes_have_made_up_hosts(fakes: Fakes) -> None:
     engine = engine_of("processes:3", fakes)
     commands = engine.commands(engine.allocation().hosts)
-    assert [command.words for command in commands] == [(*KEEPER, "--host", f"p{number}") for number in range(3)]
+    assert [command.words for command in commands] == [(*KEEPER, f"p{number}") for number in range(3)]
     assert engine.is_down("p0") is False
 
 
@@ -276,7 +276,7 @@ def test_no_engine_is_none() -> None:
 
 
 def test_a_keeper_is_our_own_program() -> None:
-    assert keeper_words("n1") == (sys.executable, "-P", "-m", "fluxsched", "keeper", "--connect", "--host", "n1")
+    assert (sys.executable, "-P", "-m", "fluxsched.engine.keeper_main") == KEEPER_WORDS
 
 
 # ---- programs

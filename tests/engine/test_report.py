@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fluxsched.config.inventory import FAKE_CORES_MAX, FAKE_GPUS_MAX, MachineTopology
+from fluxsched.config.discovery import CORES_MAX, GPUS_MAX, MachineTopology
 from fluxsched.core.idset import Idset
 from fluxsched.core.quantities import AMOUNT_MAX
 from fluxsched.core.resources import ResourceSet
@@ -82,7 +82,7 @@ def test_a_long_report_is_sent_in_parts_that_may_mix_with_those_of_other_hosts()
 
 
 def test_the_largest_host_fits_into_a_report() -> None:
-    assert read(report_lines(report("n1", FAKE_CORES_MAX)))[0].topology().cores[4095] == Idset.of([4095, 8191])
+    assert read(report_lines(report("n1", CORES_MAX)))[0].topology().cores[4095] == Idset.of([4095, 8191])
 
 
 @pytest.mark.parametrize("line", [b"", b"Welcome to n1", b'{"type":"other"}', b"\xff\xfe", b"srun: error"])
@@ -104,8 +104,8 @@ def changed(**values: object) -> bytes:
         (changed(cores=["0", ""]), "processing units of its own"),
         (changed(cores=["0-1", "1"]), "processing units of its own"),
         (changed(cores=["x"]), "idset"),
-        (changed(cores=[str(id) for id in range(FAKE_CORES_MAX + 1)]), f"{FAKE_CORES_MAX + 1} cores are above"),
-        (changed(gpus=["g"] * (FAKE_GPUS_MAX + 1)), f"{FAKE_GPUS_MAX + 1} GPUs are above"),
+        (changed(cores=[str(id) for id in range(CORES_MAX + 1)]), f"{CORES_MAX + 1} cores are above"),
+        (changed(gpus=["g"] * (GPUS_MAX + 1)), f"{GPUS_MAX + 1} GPUs are above"),
         (changed(memory_bytes=AMOUNT_MAX + 1), f"not within 0-{AMOUNT_MAX}"),
         (changed(memory_bytes=-1), "not within"),
         (changed(method="m" * (TEXT_CHARS_MAX + 1)), f"limit of {TEXT_CHARS_MAX} characters"),

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from fluxsched.config.inventory import discover
+from fluxsched.config.discovery import discover
 from fluxsched.resource.effects import HISTORY_EVENTS_MAX
 from fluxsched.services.jobs import NAMED_MAX
 

@@ -22,7 +22,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from fluxsched.config.inventory import MachineTopology, build_inventory, fake_resources, read_resources
+from fluxsched.config.discovery import MachineTopology
+from fluxsched.config.inventory import build_inventory, fake_resources, read_resources
 from fluxsched.config.policies import check_policies, composed
 from fluxsched.config.reader import banks_of, load_config, queue_configs, read_file
 from fluxsched.core.constraint import parse_targets

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from fluxsched.clusters.loop import OpenClient
-from fluxsched.config.inventory import MachineTopology, Sources, build_inventory
+from fluxsched.config.discovery import MachineTopology
+from fluxsched.config.inventory import Sources, build_inventory
 from fluxsched.config.reader import Config, parse_config
 from fluxsched.config.values import SchedulerSettings
 from fluxsched.core.idset import Idset

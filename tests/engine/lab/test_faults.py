@@ -19,7 +19,7 @@ def site(request: pytest.FixtureRequest, mended: Lab) -> Iterator[Site]:
 
 
 def guard_and_keeper(site: Site, host: str) -> tuple[Process, Process]:
-    found = {one.pid: one for one in site.lab.processes(host) if "-m fluxsched keeper --connect" in one.command}
+    found = {one.pid: one for one in site.lab.processes(host) if "-m fluxsched.engine.keeper_main" in one.command}
     (keeper,) = [
         one for one in found.values() if one.parent in found and "python" in found[one.parent].command.split()[0]
     ]
@@ -101,7 +101,7 @@ def test_nothing_is_left_of_an_instance_that_is_killed(site: Site) -> None:
     sleeping_everywhere(site, "sleep 5008")
     site.kill()
     until(lambda: not site.everywhere("sleep 5008"), "no task is left")
-    until(lambda: not site.everywhere("--connect"), "no keeper is left")
+    until(lambda: not site.everywhere("fluxsched.engine.keeper_main"), "no keeper is left")
 
 
 def test_hosts_return_when_the_engines_process_has_ended(site: Site) -> None:

@@ -6,7 +6,8 @@ import io
 from pathlib import Path
 
 from fluxsched.config.changes import changes, in_force
-from fluxsched.config.inventory import fake_resources, parse_topology
+from fluxsched.config.discovery import parse_topology
+from fluxsched.config.inventory import fake_resources
 from fluxsched.config.reader import read_config
 from fluxsched.core.idset import Idset
 from fluxsched.core.text import toml_text
