@@ -15,8 +15,8 @@ from fluxsched.core.text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fluxsched.sim.commands import PackageKind
     from fluxsched.sim.conformance.suite import RuleVerdict
-    from fluxsched.sim.package import PackageKind
 
 LIST = TableSpec(
     {"default": "{name:<13} {options:<35} {says}"},
@@ -64,14 +64,14 @@ def list_policies(output: Output) -> None:
 @click.argument("name", metavar="NAME")
 def new(name: str, directory: Path | None) -> None:
     """Write a package with a working policy NAME, its entry point and its test."""
-    from fluxsched.sim.package import POLICY
+    from fluxsched.sim.commands import POLICY
 
     write_package(POLICY, name, directory)
 
 
 def write_package(kind: PackageKind, name: str, directory: Path | None) -> None:
     """Write a package of this kind, and says how to try it."""
-    from fluxsched.sim.package import check_name, make_package
+    from fluxsched.sim.commands import check_name, make_package
 
     check_name(kind, name)
     paths = make_package(kind, name, directory or Path(name))
@@ -147,7 +147,7 @@ def list_plugins(output: Output) -> None:
 @click.argument("name", metavar="NAME")
 def new_plugin(name: str, directory: Path | None) -> None:
     """Write a package with a working plugin NAME, its entry point and its test."""
-    from fluxsched.sim.package import PLUGIN
+    from fluxsched.sim.commands import PLUGIN
 
     write_package(PLUGIN, name, directory)
 

@@ -17,10 +17,9 @@ from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, RemoteProtocolError
 from fluxsched.sched.decisions import grant, grouped
 from fluxsched.sched.ledger import JobAllocation, Ledger
-from fluxsched.sched.pool.find_fit import place_now
+from fluxsched.sched.pool.find_fit import WhatIf, place_now
 from fluxsched.sched.pool.placement import WORST_FIT, Blocks, Fits, Infeasible, Insufficient, Shape, Shapes, blocks_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.pool.why_no_fit import infeasible
 
 

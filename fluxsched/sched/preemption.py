@@ -26,7 +26,7 @@ from fluxsched.sched.ledger import ElasticPart, JobAllocation, Ledger, without_r
 from fluxsched.sched.pool.allowed_targets import Need, PartChoice, need_of, slots_of_idle, slots_on
 from fluxsched.sched.pool.amounts import AskedAmounts
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, words_of
-from fluxsched.sched.pool.find_fit import room_for
+from fluxsched.sched.pool.find_fit import WhatIf, room_for
 from fluxsched.sched.pool.parts import Hall, by_suited, choices_of, offers, suited_ever, suited_now
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
@@ -44,7 +44,6 @@ from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.select_targets import count_nodes
 from fluxsched.sched.pool.switches import Place
 from fluxsched.sched.pool.target_class import TargetClass
-from fluxsched.sched.pool.what_if import WhatIf
 
 PREEMPT_TIMEOUT_S: Final = 5.0
 """`[exec] preempt-timeout`, where nothing else is known."""

@@ -10,7 +10,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sim import Ask, Trace, TraceJob, generate, lublin, plots, report
 from fluxsched.sim.commands import LABEL_CHARS_MAX, StudyOptions
-from fluxsched.sim.engine import replay
+from fluxsched.sim.engine import run as replay
 from fluxsched.sim.engine import site as site_events
 from fluxsched.sim.traces import FAULT_CHARS_MAX, JOBS_MAX, URGENCY_MAX, read_lines
 from fluxsched.system.clock import seeded

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import InvalidValue, Refused
+from fluxsched.sim.commands import NAME_CHARS_MAX, POLICY, check_name, make_package
 from fluxsched.sim.conformance.suite import check
-from fluxsched.sim.package import NAME_CHARS_MAX, POLICY, check_name, make_package
 from fluxsched.system.clock import interrupted
 
 NO_TIME = float

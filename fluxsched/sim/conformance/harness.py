@@ -45,7 +45,7 @@ from fluxsched.sched.policy import (
     placement_of,
 )
 from fluxsched.sched.pool.placement import parts_in
-from fluxsched.sim.engine.assembly import SharedBy, System
+from fluxsched.sim.engine.site import SharedBy, System
 
 
 class RuleBroken(Exception):

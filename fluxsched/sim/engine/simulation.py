@@ -32,8 +32,7 @@ from fluxsched.sched.fair.usage import AmountCounter, summed
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool.placement import Fits
-from fluxsched.sim.engine.assembly import SharedBy, System
-from fluxsched.sim.engine.site import OUTAGE, Site, SiteEvent, effects_of
+from fluxsched.sim.engine.site import OUTAGE, SharedBy, Site, SiteEvent, System, effects_of
 from fluxsched.sim.engine.trace_jobspecs import TraceJobspecs
 from fluxsched.sim.result import UNKNOWN_USER, Cost, Result
 from fluxsched.sim.table import (

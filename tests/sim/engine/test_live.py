@@ -8,7 +8,7 @@ import pytest
 from fluxsched.client.blocking import connect_sync
 from fluxsched.instance import launch
 from fluxsched.sim import run
-from fluxsched.sim.engine.replay import replay
+from fluxsched.sim.engine.run import replay
 from fluxsched.system.clock import SystemClock, sleep
 
 SPEED = 50.0
