@@ -90,6 +90,7 @@ SECTIONS = {
     },
     "Resources": {
         "resource": Lazy("fluxsched.cli.main:resource", "Show, drain, exclude and move targets."),
+        "outage": Lazy("fluxsched.cli.outage:outage", "Plan outages of targets, which jobs do not cross."),
         "cluster": Lazy("fluxsched.cli.resource:cluster", "Show clusters that run jobs, and give up leases."),
     },
     "Jobs": {

@@ -152,6 +152,32 @@ class InstanceCalls:
         """Return drained targets to service."""
         return resource.UndrainRequest(targets, reason, mode)
 
+    @rpc("resource.outage-add", resource.OutageAddResponse, lambda response: response.name)
+    def add_outage(
+        self,
+        targets: str,
+        from_s: float,
+        until_s: float,
+        *,
+        every_s: float = 0.0,
+        name: str | None = None,
+        reason: str = "",
+    ) -> Payload:
+        """Plan an outage of targets, from one time to another (seconds since the epoch); its name, once on disk."""
+        return resource.OutageAddRequest(
+            targets=targets, from_=from_s, until=until_s, every=every_s, name=name, reason=reason
+        )
+
+    @rpc("resource.outage-remove", Empty, _discard_response)
+    def remove_outage(self, name: str) -> Payload:
+        """Call a planned outage off."""
+        return resource.OutageRemoveRequest(name)
+
+    @rpc("resource.outage-list", resource.OutagesResponse, _object)
+    def outages(self) -> Payload:
+        """Return all planned outages (OutagesResponse)."""
+        return Empty()
+
     @stream("job-manager.watch", jobs.WatchResponse)
     def watch(self, names: list[str] | None = None) -> Payload:
         """Stream the events of all jobs from now on (WatchResponse), only those of the given names if there are any."""

@@ -18,6 +18,7 @@ from fluxsched.config.values import Config, HostEntry
 from fluxsched.core.constraint import parse_targets
 from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.outages import Outage
 from fluxsched.core.resources import EMPTY_R, LOCAL_PREFIX, ResourceSet
 from fluxsched.core.rlite import Children, Entry, merge
 from fluxsched.core.text import TEXT_CHARS_MAX
@@ -79,6 +80,7 @@ class Sources:
     made_up: bool
     topology: MachineTopology | None
     source: ResourceSet = EMPTY_R
+    outages: tuple[Outage, ...] = ()
     remote: bool = False
     """True if an engine has started a keeper on each host: targets are online while their keeper is connected."""
 
@@ -156,6 +158,7 @@ def build_inventory(
         found = described(read_resources(r_path), topology())
     found = changed(replace(found, source=found.inventory.resources))
     groups = _groups(config, found.inventory.resources, faults)
+    outages = _outages(config, found.inventory.resources, faults)
     resources = _with_queue_members(config, found.inventory.resources, faults)
     if config.resource.shared:
         resources = resources.with_shared(config.resource.shared)
@@ -163,7 +166,23 @@ def build_inventory(
     if not found.inventory.dynamic:  # else the hosts may still come
         faults += config.network.host_faults(resources, config.line_of)
     raise_faults(config.name, faults)
-    return replace(found, inventory=replace(found.inventory, resources=resources), groups=groups)
+    return replace(found, inventory=replace(found.inventory, resources=resources), groups=groups, outages=outages)
+
+
+def _outages(config: Config, resources: ResourceSet, faults: list[TomlFault]) -> tuple[Outage, ...]:
+    """Return the configured outages; adds a fault for each whose targets are unknown."""
+    found: list[Outage] = []
+    for at, each in enumerate(config.outages):
+        try:
+            targets = _targets(each.targets, resources)
+            if not targets:
+                raise InvalidValue("names no target")
+        except InvalidValue as fault:
+            line = config.line_of(("outages", at, "targets"))
+            faults.append(TomlFault(line, f"[[outages]] {each.name}: targets: {fault}"))
+            continue
+        found.append(Outage(each.name, targets, each.from_s, each.until_s, each.every_s, each.reason))
+    return tuple(found)
 
 
 def _of_config(

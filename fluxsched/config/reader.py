@@ -39,6 +39,7 @@ from fluxsched.config.values import (
     read_history,
     read_log,
     read_metrics,
+    read_outages,
     read_page,
     read_topology,
 )
@@ -144,6 +145,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
     access = read_access(root.table("access"), directory)
     log_format, metrics = read_log(root.table("log")), read_metrics(root.table("metrics"))
     history, page = read_history(root.table("job-manager")), read_page(root.table("web"))
+    outages = read_outages(root)
     network, engine = read_topology(root.table("topology"), directory), read_engine(root.table("engine"))
     if engine.kind != NO_ENGINE and resource.path is not None:
         root.table("engine").fault("kind", "the hosts report their resources: remove [resource] path, or [engine]")
@@ -160,6 +162,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
         network,
         clusters,
         engine,
+        outages,
     )  # fmt: skip
     return config, document.faults
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from fluxsched.config.toml import KeyPath, Lines, TomlFault, TomlTable
 from fluxsched.core.constraint import SET_KINDS
 from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.idset import EMPTY
+from fluxsched.core.outages import Outage, checked
 from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import (
@@ -480,6 +483,53 @@ class SchedulerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OutageSettings:
+    """One `[[outages]]`; `targets` as they are written, times in seconds since the epoch."""
+
+    name: str
+    targets: str
+    from_s: float
+    until_s: float
+    every_s: float
+    reason: str
+
+
+def read_outages(root: TomlTable) -> tuple[OutageSettings, ...]:
+    """Return the planned outages; faulty ones are left out, and the faults noted."""
+    found: list[OutageSettings] = []
+    for number, table in enumerate(root.tables("outages"), 1):
+        name, targets, reason = table.text("name"), table.text("targets"), table.text("reason") or ""
+        from_s, until_s = (table.number_or_text(key, parse_moment) for key in ("from", "until"))
+        lasts_s, every_s = table.duration_s("for"), table.duration_s("every") or 0.0
+        if missing := [key for key in ("targets", "from") if key not in table]:
+            table.fault(None, f"has no {' and no '.join(missing)}")
+        if ("until" in table) == ("for" in table):
+            table.fault(None, "has an end: give either until or for")
+        table.done()
+        if from_s is None or targets is None or (until_s is None and lasts_s is None):
+            continue
+        end_s = from_s + (lasts_s or 0.0) if until_s is None else until_s
+        one = OutageSettings(name or f"config{number}", targets, from_s, end_s, every_s, reason)
+        try:
+            checked(Outage(one.name, EMPTY, one.from_s, one.until_s, one.every_s, one.reason))
+            if one.name in [each.name for each in found]:
+                raise InvalidValue(f"there are two outages {one.name!r}: give each a name of its own")
+        except InvalidValue as fault:
+            table.fault(None, str(fault))
+            continue
+        found.append(one)
+    return tuple(found)
+
+
+def parse_moment(text: str) -> float:
+    """Return the seconds since the epoch of a date and time, in local time if it has no zone. Raises InvalidValue."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise InvalidValue(f"{text[:40]!r} is no date and time, such as 2030-01-31T18:00") from None
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """A whole configuration; without a file everything has its default."""
 
@@ -507,6 +557,7 @@ class Config:
     network: TopologySettings = field(default_factory=TopologySettings)
     clusters: tuple[ClusterSettings, ...] = ()
     engine: EngineSettings = EngineSettings()
+    outages: tuple[OutageSettings, ...] = ()
 
     def where(self, table: str, key: str | int | None = None) -> str:
         """Return `file:line` of a key in a table named by its dotted path, for error texts."""

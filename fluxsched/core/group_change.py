@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.outages import NO_OUTAGES, Outages
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology, put_parts
 
@@ -27,7 +28,8 @@ class GroupChange:
 
     `grow` is empty, not None, when a group without targets is acquired; with `incomplete` its targets are not known
     yet, so nothing may be concluded from what it lacks. `expiration_s` (seconds since the epoch, 0 for none), the
-    properties and the topology are None or empty where R stays as it is.
+    properties and the topology are None or empty where R stays as it is. `outages` are all that are known from then on,
+    of other targets, too; None where these stay.
     """
 
     grow: ResourceSet | None = None
@@ -39,6 +41,7 @@ class GroupChange:
     property_remove: Properties = field(default_factory=dict)
     topology: Topology | None = None
     incomplete: bool = False
+    outages: Outages | None = None
 
     @property
     def joined(self) -> Idset:
@@ -49,15 +52,19 @@ class GroupChange:
     def is_update(self) -> bool:
         """Return whether R changes on targets that stay."""
         properties = bool(self.property_add) or bool(self.property_remove)
-        return properties or self.expiration_s is not None or self.topology is not None
+        others = self.topology is not None or self.outages is not None
+        return properties or others or self.expiration_s is not None
 
 
 class GroupState(NamedTuple):
-    """A group as its acquirer knows it: its targets, those of them that are usable, and the R that describes them."""
+    """A group as its acquirer knows it: its targets, those of them that are usable, the R that describes them, and the
+    outages.
+    """
 
     resources: ResourceSet
     targets: Idset
     online: Idset
+    outages: Outages = NO_OUTAGES
 
 
 def difference(before: GroupState, after: GroupState) -> GroupChange | None:
@@ -75,7 +82,8 @@ def difference(before: GroupState, after: GroupState) -> GroupChange | None:
         expiration_s = None if one.expiration_s == other.expiration_s else other.expiration_s
         added, removed = _gained(one, other, stay), _gained(other, one, stay)
         topology = _rewired(one, other, stay)
-    change = GroupChange(None, left, online, offline, expiration_s, added, removed, topology)
+    outages = None if before.outages == after.outages else after.outages
+    change = GroupChange(None, left, online, offline, expiration_s, added, removed, topology, outages=outages)
     if not (joined or left or online or offline or change.is_update):
         return None
     return replace(change, grow=with_own_topology(other.restrict(joined))) if joined else change

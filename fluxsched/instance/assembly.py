@@ -78,6 +78,7 @@ from fluxsched.services.job_streams import JobCommands, JobInputs, JobStreams
 from fluxsched.services.jobs import JobService, JobWaits, RunningService
 from fluxsched.services.module_processes import ModuleTable, StartModule
 from fluxsched.services.modules import ModuleService
+from fluxsched.services.outages import OutageService
 from fluxsched.services.resource import STORED_EVENTS_MAX, ResourceService
 from fluxsched.services.scheduling import KINDS, SchedulingService
 from fluxsched.store.integrity import COMMIT, DIFFERS, SELECTED, is_intact, is_written
@@ -127,7 +128,9 @@ class Assembly:
         self._kept = KeptChanges(self.store, sources.source, restored.source, now_s)
         mirrors = {one.name: restored.clusters.mirrors.get(one.name, EMPTY_R) for one in config.clusters}
         inventory, groups = with_mirrors(sources.inventory, sources.groups, mirrors.items())
-        module = ResourceModule(inventory, groups, restored.saved, now_s=now_s, mirrors=mirrors)
+        module = ResourceModule(
+            inventory, groups, restored.saved, now_s=now_s, mirrors=mirrors, outages=sources.outages
+        )
         self._kept.note_ranks(sources.inventory.resources, now_s)
         new_id = self._fluids(restored).at
         manager = JobManager(
@@ -147,6 +150,7 @@ class Assembly:
         self.resource = ResourceService(
             module, self.effects, self.router, self.store, self._kept.keep_expiration, modules, self._made_up
         )
+        OutageService(self.resource, self.router, self.turns)
         self.scheduling = SchedulingService(self.effects, self.router, self.store, modules, module.foreign)
         self.modules = ModuleService(
             modules, self.router, self.scheduling, self.turns, outside.start_module, self.uri, outside.pid,

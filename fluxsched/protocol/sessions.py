@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 from fluxsched.core.group_change import GroupChange, GroupState, Properties, difference
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.outages import Outage, Outages, checked
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import (
@@ -55,6 +56,7 @@ from fluxsched.protocol.messages.resource import (
     Grow,
     Offline,
     Online,
+    OutageInfo,
     PropertyMap,
     ReleaseRequest,
     Shrink,
@@ -145,16 +147,19 @@ def to_messages(change: GroupChange, typed: bool, to_json: Callable[[ResourceSet
     made: list[Payload] = []
     if not typed:
         if change.grow is not None:
-            made.append(AcquireFirst(to_json(change.grow), str(change.online & joined)))
+            made.append(AcquireFirst(to_json(change.grow), str(change.online & joined), _outages(change)))
+            change = replace(change, outages=None)
         down = str(offline | change.shrink) or None
         added, removed, expiration_s = _update(change)
         message = AcquireChange(
-            str(online) or None, down, str(change.shrink) or None, added, removed, expiration_s, _switches(change)
-        )
+            str(online) or None, down, str(change.shrink) or None, added, removed, expiration_s, _switches(change),
+            _outages(change),
+        )  # fmt: skip
         return [*made, message] if message != AcquireChange() else made
     if change.grow is not None:
         shares = str(change.online & joined), str(change.offline & joined)
-        made.append(Grow(to_json(change.grow), *shares, change.incomplete))
+        made.append(Grow(to_json(change.grow), *shares, change.incomplete, _outages(change)))
+        change = replace(change, outages=None)
     if change.shrink:
         made.append(Shrink(str(change.shrink)))
     if offline:
@@ -163,16 +168,16 @@ def to_messages(change: GroupChange, typed: bool, to_json: Callable[[ResourceSet
         made.append(Online(str(online)))
     if change.is_update:
         added, removed, expiration_s = _update(change)
-        made.append(Update(expiration_s, added, removed, _switches(change)))
+        made.append(Update(expiration_s, added, removed, _switches(change), _outages(change)))
     return made
 
 
 def from_typed(message: AcquireResponse) -> GroupChange:
     """Return the change in a typed response. Raises InvalidValue."""
     match message:
-        case Grow(resources, online, offline, incomplete):
+        case Grow(resources, online, offline, incomplete, outages):
             grown, shares = ResourceSet.parse(resources), (Idset.parse(online), Idset.parse(offline))
-            return GroupChange(grown, EMPTY, *shares, incomplete=incomplete)
+            return GroupChange(grown, EMPTY, *shares, incomplete=incomplete, outages=_told(outages))
         case Shrink(targets):
             return GroupChange(shrink=Idset.parse(targets))
         case Online(targets):
@@ -185,7 +190,7 @@ def from_typed(message: AcquireResponse) -> GroupChange:
 def from_first(message: AcquireFirst) -> GroupChange:
     """Return the change in the first plain response. Raises InvalidValue."""
     grown, online = ResourceSet.parse(message.resources), Idset.parse(message.up)
-    return GroupChange(grown, online=online, offline=grown.ranks - online)
+    return GroupChange(grown, online=online, offline=grown.ranks - online, outages=_told(message.outages))
 
 
 def from_plain(message: AcquireChange) -> GroupChange:
@@ -196,7 +201,7 @@ def from_plain(message: AcquireChange) -> GroupChange:
     update = _updated(message)
     return GroupChange(
         None, shrink, online - shrink, offline - shrink,
-        update.expiration_s, update.property_add, update.property_remove, update.topology,
+        update.expiration_s, update.property_add, update.property_remove, update.topology, outages=update.outages,
     )  # fmt: skip
 
 
@@ -214,7 +219,29 @@ def _updated(message: Update | AcquireChange) -> GroupChange:
         property_add={name: Idset.parse(text) for name, text in (message.property_add or {}).items()},
         property_remove={name: Idset.parse(text) for name, text in (message.property_remove or {}).items()},
         topology=None if message.topology is None else Topology.parse(message.topology),
+        outages=_told(message.outages),
     )
+
+
+def _outages(change: GroupChange) -> list[OutageInfo] | None:
+    if change.outages is None:
+        return None
+    return [
+        OutageInfo(
+            name=each.name, targets=str(each.targets), from_=each.from_s, until=each.until_s,
+            every=each.every_s or None, reason=each.reason,
+        )
+        for each in change.outages.all
+    ]
+
+
+def _told(outages: list[OutageInfo] | None) -> Outages | None:
+    if outages is None:
+        return None
+    return Outages([
+        checked(Outage(each.name, Idset.parse(each.targets), each.from_, each.until, each.every or 0.0, each.reason))
+        for each in outages
+    ])  # fmt: skip
 
 
 def _texts(properties: Properties) -> dict[str, str] | None:
@@ -338,6 +365,7 @@ class AcquireServer:
         self._made: list[GroupChange] = []
         self._grow: ResourceSet | None = None  # not made yet: availability still merges into it
         self._is_incomplete = False  # that grow
+        self._outages: Outages | None = None  # told by that grow
         self._updates: list[GroupChange] = []
 
     @property
@@ -363,7 +391,7 @@ class AcquireServer:
         joined = change.joined
         if change.grow is not None:
             self._make()
-            self._grow, self._is_incomplete = change.grow, change.incomplete
+            self._grow, self._is_incomplete, self._outages = change.grow, change.incomplete, change.outages
             self.targets |= joined
             self._reported |= change.online & joined
             self._online |= change.online & joined
@@ -378,8 +406,11 @@ class AcquireServer:
             fresh = self._grow.ranks
             self._reported = (self._reported - fresh) | (self._online & fresh)
         if change.is_update and self._accept_update:
-            update = change.expiration_s, change.property_add, change.property_remove, change.topology
-            self._updates.append(GroupChange(None, EMPTY, EMPTY, EMPTY, *update))
+            parts = change.expiration_s, change.property_add, change.property_remove, change.topology
+            outages = None if change.grow is not None else change.outages
+            update = GroupChange(None, EMPTY, EMPTY, EMPTY, *parts, outages=outages)
+            if update.is_update:
+                self._updates.append(update)
 
     def take(self) -> list[GroupChange]:
         """Remove and return the changes to send now, in order."""
@@ -399,7 +430,7 @@ class AcquireServer:
         if grow is not None:
             online = self._reported & grow.ranks
             shares = online, grow.ranks - online
-            self._made.append(GroupChange(grow, EMPTY, *shares, incomplete=self._is_incomplete))
+            self._made.append(GroupChange(grow, EMPTY, *shares, incomplete=self._is_incomplete, outages=self._outages))
         if self._reported != self._online:
             before = GroupState(EMPTY_R, self.targets, self._reported)
             if (change := difference(before, before._replace(online=self._online))) is not None:

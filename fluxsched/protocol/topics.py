@@ -143,6 +143,10 @@ _RESOURCE = _service(
     undrain=(resource.UndrainRequest, Empty, "return drained targets to service", ADMINS, IF_ROOM),
     assign=(resource.AssignRequest, resource.MoveResponse, "move targets to a group", ADMINS, IF_ROOM),
     include=(resource.IncludeRequest, resource.MoveResponse, "move targets to their configured group", ADMINS, IF_ROOM),
+    outage_add=(resource.OutageAddRequest, resource.OutageAddResponse, "plan an outage of targets", ADMINS, IF_ROOM),
+    outage_update=(resource.OutageUpdateRequest, Empty, "change a planned outage", ADMINS, IF_ROOM),
+    outage_remove=(resource.OutageRemoveRequest, Empty, "call a planned outage off", ADMINS, IF_ROOM),
+    outage_list=(Empty, resource.OutagesResponse, "all planned outages", GUESTS),
     groups=(Empty, resource.GroupsResponse, "all groups and their acquirers", GUESTS),
     targets=(
         resource.TargetsRequest,

@@ -31,10 +31,11 @@ from typing import Any
 
 from fluxsched.core.group_change import GroupChange, GroupState, difference, with_own_topology
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.outages import NO_OUTAGES, Outages
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.resource.drain import Drain, Drains, Monitor, TargetUse
-from fluxsched.resource.effects import Outbox, Saved, ToAcquirer
+from fluxsched.resource.effects import Outbox, Saved, StoredRow, ToAcquirer
 from fluxsched.resource.inventory import (
     DEFAULT,
     EXCLUDE,
@@ -72,14 +73,16 @@ class Session:
         if self.typed:
             self.unreleased |= leaving
 
-    def change(self, resources: ResourceSet, members: Idset, usable: Idset) -> GroupChange | None:
+    def change(
+        self, resources: ResourceSet, members: Idset, usable: Idset, outages: Outages
+    ) -> GroupChange | None:
         """Return the change since the last report; the plain dialect has no grow, so targets that join are not
         reported.
         """
         if self.typed:
             self.targets = members
         before = self.reported
-        self.reported = GroupState(resources, self.targets, self.targets & usable)
+        self.reported = GroupState(resources, self.targets, self.targets & usable, outages)
         return difference(before, self.reported)
 
 
@@ -91,6 +94,7 @@ class Sessions:
         self._groups = groups
         self._out = out
         self._of: dict[str, Session] = {}
+        self.outages = NO_OUTAGES
 
     def get(self, group: str) -> Session | None:
         """Return the acquisition of a group."""
@@ -129,9 +133,12 @@ class Sessions:
         resources = self._targets.resources
         shared = resources.shared if name == DEFAULT else ()  # what belongs to no target is in one place: never twice
         online, grow = members & usable, resources.restrict(members).with_shared(shared)
-        self._of[name] = Session(acquirer, name, typed, GroupState(resources, members, online))
+        self._of[name] = Session(acquirer, name, typed, GroupState(resources, members, online, self.outages))
         incomplete = not members and name in self._groups.mirrors
-        change = GroupChange(with_own_topology(grow), EMPTY, online, members - online, incomplete=incomplete)
+        outages = self.outages or None
+        change = GroupChange(
+            with_own_topology(grow), EMPTY, online, members - online, incomplete=incomplete, outages=outages
+        )
         self._out.put(ToAcquirer(acquirer, change, name))
 
     def close(self, session: Session) -> None:
@@ -163,7 +170,7 @@ class Sessions:
         """Tell every acquirer what changed in its group since the last report."""
         resources, members = self._targets.resources, self._groups.members
         for session in self._of.values():
-            change = session.change(resources, members[session.group], usable)
+            change = session.change(resources, members[session.group], usable, self.outages)
             if change is not None:
                 self._out.put(ToAcquirer(session.acquirer, change, session.group))
 
@@ -367,9 +374,6 @@ def refuse_held(plan: ReloadPlan, targets: Targets, groups: Groups, held: Idset)
 
 # ---- restarts
 
-StoredRow = Mapping[str, Any]
-
-
 class Restorer:
     """The rows that have not found their target."""
 
@@ -385,11 +389,11 @@ class Restorer:
         self._waiting: dict[str, dict[str, StoredRow]] = {}
 
     def load(self, saved: Iterable[Saved]) -> None:
-        """Take up all rows at the start; the journal's own are not for us."""
+        """Take up all rows of targets and groups at the start."""
         for table, key, value in saved:
             if table == "group":
                 self._groups.make(key)
-            elif table != "journal":
+            elif table not in ("journal", "outage"):
                 self._waiting.setdefault(key, {})[table] = value
         self.apply_rows(self._targets.resources.ranks, moves=True)
         if not self._targets.dynamic:

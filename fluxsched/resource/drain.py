@@ -2,9 +2,9 @@
 
 Laws: a request to drain (an administrator takes a target out of service for new jobs; who, when and why are stored) is
 refused whole, naming all offenders, or done whole. A drain belongs to the host, survives a restart, and stays with a
-lost target. One made for a graceful move (`for_move`) is undone by the move; as soon as a person overwrites it, it is
-theirs and stays. Of presence, only a change is an event; only online targets are torpid: one that goes offline stops
-being torpid, and one that comes back is lively.
+lost target. One made for a graceful move (`for_move`) is undone by the move, one that an outage made (`outage` is its
+name) by its end; as soon as a person overwrites it, it is theirs and stays. Of presence, only a change is an event;
+only online targets are torpid: one that goes offline stops being torpid, and one that comes back is lively.
 
 A target is held, by the job manager's record, from the moment its scheduler's success arrives until the stored
 `release` that names it; several jobs may share a target. Every change costs the size of the job, not of the machine.
@@ -37,16 +37,20 @@ class Drain:
     reason: str | None = None
     user: str | None = None
     for_move: bool = False
+    outage: str = ""
 
     def to_row(self) -> dict[str, Any]:
         """Return the drain as it is stored."""
         row: dict[str, Any] = {"timestamp": self.timestamp_s, "reason": self.reason, "user": self.user}
+        if self.outage:
+            row["outage"] = self.outage
         return row | {"for_move": True} if self.for_move else row
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Drain:
         """Return the drain that `to_row` stored."""
-        return cls(float(row["timestamp"]), row.get("reason"), row.get("user"), bool(row.get("for_move", False)))
+        for_move, outage = bool(row.get("for_move", False)), row.get("outage", "")
+        return cls(float(row["timestamp"]), row.get("reason"), row.get("user"), for_move, outage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ class Drains:
         Raises InvalidValue (EINVAL) for targets that are unknown, lost or excluded, Refused (EEXIST) for drained ones.
         """
         mode = _checked_mode(mode)
-        _check_reason(reason)
+        check_reason(reason)
         self._refuse(targets, mode, excluded)
         fresh, overwrite = targets - self.drained, OVERWRITE[mode]
         if overwrite:
@@ -107,10 +111,26 @@ class Drains:
         self._overwrite(fresh, Drain(now_s, reason, user, for_move=True), keep_time=False)
         self._post_drain(fresh, reason, 0, user, now_s)
 
+    def drain_for_outage(
+        self, targets: Idset, name: str, reason: str, user: str | None, now_s: float, takes_over: bool = False
+    ) -> None:
+        """Drain those that are not drained yet until this outage is over; `takes_over`: all of them, whose own is."""
+        fresh = targets if takes_over else targets - self.drained
+        self._overwrite(fresh, Drain(now_s, reason, user, outage=name), keep_time=False)
+        self._post_drain(fresh, reason, OVERWRITE["force-overwrite"] if takes_over else 0, user, now_s)
+
+    def made_by(self, outage: str) -> Idset:
+        """Return the targets that are drained by this outage."""
+        return Idset.of([rank for rank, drain in self._of.items() if drain.outage == outage])
+
+    def outages(self) -> set[str]:
+        """Return the names of the outages that have drained some target."""
+        return {drain.outage for drain in self._of.values() if drain.outage}
+
     def undrain(self, targets: Idset, reason: str | None, mode: str | None, user: str | None, now_s: float) -> None:
         """Undrain `targets`. Without a mode all must be drained: Refused (EEXIST) names all that are not."""
         mode = _checked_mode(mode)
-        _check_reason(reason)
+        check_reason(reason)
         _check_some(targets, "undrain")
         self._targets.require(targets, "undrain")
         idle = targets - self.drained
@@ -165,7 +185,7 @@ class Drains:
     def _overwrite(self, targets: Idset, drain: Drain, keep_time: bool) -> None:
         for rank in targets:
             before = self._of.get(rank) if keep_time else None
-            made = drain if before is None else replace(before, reason=drain.reason, for_move=False)
+            made = drain if before is None else replace(before, reason=drain.reason, for_move=False, outage="")
             self._of[rank] = made
             self._out.save("drain", self._targets.key(rank), made.to_row())
         self.drained |= targets
@@ -192,7 +212,8 @@ def _checked_mode(mode: str | None) -> str:
     return mode
 
 
-def _check_reason(reason: str | None) -> None:
+def check_reason(reason: str | None) -> None:
+    """Raise LimitExceeded for a reason that is too long."""
     if reason is not None and len(reason) > REASON_CHARS_MAX:
         raise LimitExceeded(f"reason of {len(reason)} characters is above the limit of {REASON_CHARS_MAX}: shorten it")
 

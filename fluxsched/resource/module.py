@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from fluxsched.core.group_change import Properties
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.outages import Outage
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.topology import EMPTY_TOPOLOGY
 from fluxsched.errors import InvalidValue, Refused
@@ -42,6 +43,7 @@ from fluxsched.resource.inventory import (
     check_configured,
     split,
 )
+from fluxsched.resource.outages import PlannedOutages
 
 
 def status(
@@ -121,6 +123,7 @@ class ResourceModule:
         now_s: float,
         online: Idset = EMPTY,
         mirrors: Iterable[str] = (),
+        outages: Iterable[Outage] = (),
         history_events_max: int = HISTORY_EVENTS_MAX,
     ) -> None:
         rows = list(saved)
@@ -139,6 +142,11 @@ class ResourceModule:
         )
         restorer = Restorer(self.targets, self._groups, self._drains, self._overrides, self._moves, out)
         restorer.load(rows)
+        self.outages = PlannedOutages(self.targets, self._groups, self._drains, out)
+        for row in rows:
+            if row.table == "outage":
+                self.outages.restore(row.key, row.value)
+        self.outages.configure(outages)
         self._presence = Presence(
             self.targets, self._groups, self._monitor, self._drains, self._moves, self._overrides, restorer, out
         )
@@ -153,6 +161,8 @@ class ResourceModule:
         self._drains.lift(self._groups.members[EXCLUDE], "excluded", None, now_s)
         self._moves.settle(self._groups.moving, now_s)
         self._drains.lift(settled_leftovers(self._drains, self._groups), "the move is over", None, now_s)
+        self.outages.advance(now_s)
+        self.outages.lift_strays(now_s)
         return self._done(ranks)
 
     # ---- acquirers (RFC 28)
@@ -204,6 +214,26 @@ class ResourceModule:
         off.
         """
         self._drains.undrain(targets, reason, mode, user, now_s)
+        return self._done(EMPTY)
+
+    def add_outage(self, outage: Outage, user: str | None, now_s: float) -> list[ResourceEffect]:
+        """Plan an outage. Raises like `PlannedOutages.add`."""
+        self.outages.add(outage, user, now_s)
+        return self._done(EMPTY)
+
+    def update_outage(self, outage: Outage, user: str | None, now_s: float) -> list[ResourceEffect]:
+        """Replace the outage of this name. Raises like `PlannedOutages.update`."""
+        self.outages.update(outage, user, now_s)
+        return self._done(EMPTY)
+
+    def remove_outage(self, name: str, user: str | None, now_s: float) -> list[ResourceEffect]:
+        """Call an outage off. Raises like `PlannedOutages.remove`."""
+        self.outages.remove(name, user, now_s)
+        return self._done(EMPTY)
+
+    def advance_outages(self, now_s: float) -> list[ResourceEffect]:
+        """Begin and end the outages that are due; none is before `outages.next_s`."""
+        self.outages.advance(now_s)
         return self._done(EMPTY)
 
     def assign(
@@ -450,6 +480,7 @@ class ResourceModule:
     # ---- within
 
     def _done(self, touched: Idset) -> list[ResourceEffect]:
+        self._sessions.outages = self.outages.value
         self._moves.finish(touched)
         return self.journal.take_effects()
 

@@ -105,7 +105,7 @@ class Ledger:
         """Perform one decision, or refuse it (None): the job or its place is not available, or the fit is not the
         job's.
 
-        A job that the admission does not admit is refused, too.
+        A job that the admission does not admit is refused, too, and one that would cross an outage.
         """
         if pool.what_if_open:
             raise LocalProtocolError(f"start of job {start.jobid} inside a what-if: end the what-if, then yield")
@@ -115,6 +115,8 @@ class Ledger:
             return None
         shape = job.shape
         if fit.shape is not shape and fit.shape != shape:
+            return None
+        if pool.is_barred(fit.blocks, now_s, expiration_s):
             return None
         terms = job.terms
         if terms is not None and not self.admission.admits(terms, shape.request.amounts):
@@ -284,7 +286,9 @@ class Ledger:
         if pool.what_if_open:
             raise LocalProtocolError(f"grow of job {jobid} inside a what-if: end the what-if, then yield")
         allocation = self.elastic.by_id.get(jobid)
-        if allocation is None or refuses_grow(allocation, fit, pool) or not pool.take(fit.blocks):
+        if allocation is None or refuses_grow(allocation, fit, pool):
+            return None
+        if pool.is_barred(fit.blocks, now_s, allocation.expiration_s) or not pool.take(fit.blocks):
             return None
         self.elastic.grows(allocation, fit, self.book, now_s)
         self._enter(allocation)

@@ -265,6 +265,11 @@ class View(Protocol):
         """
         ...
 
+    @property
+    def has_outages(self) -> bool:
+        """Return whether outages are planned: where a job fits may depend on its limit."""
+        ...
+
     def is_put_off(self, job: PendingJob, whole: bool = False) -> bool:
         """Return whether preemption for this job is deferred in this pass: another group of its queue may start it as
         it is.
@@ -298,8 +303,11 @@ class View(Protocol):
         """Return the preemptible jobs, those being preempted, and the number that still may be; to be read only."""
         ...
 
-    def if_gone(self) -> WhatIfPreempted:
-        """Return a what-if, for a `with` block, in which jobs are gone; do not yield inside the block."""
+    def if_gone(self, job: PendingJob | None = None) -> WhatIfPreempted:
+        """Return a what-if, for a `with` block, in which jobs are gone; do not yield inside the block.
+
+        Targets that outages keep from `job`, for which they go, are left out for its shape.
+        """
         ...
 
     def step(self, jobid: int) -> Fits | None:

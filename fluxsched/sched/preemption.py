@@ -27,6 +27,7 @@ from fluxsched.sched.pool.allowed_targets import Need, PartChoice, need_of, slot
 from fluxsched.sched.pool.amounts import AskedAmounts
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, words_of
 from fluxsched.sched.pool.find_fit import WhatIf, room_for
+from fluxsched.sched.pool.left_out import LeftOut
 from fluxsched.sched.pool.parts import Hall, by_suited, choices_of, offers, suited_ever, suited_now
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
@@ -151,9 +152,9 @@ class Preemptions:
         """Return the allocations of the jobs being preempted."""
         return [self._ledger.allocations[jobid] for jobid in self.going]
 
-    def if_gone(self, pool: Pool) -> WhatIfPreempted:
+    def if_gone(self, pool: Pool, left_out: LeftOut | None = None) -> WhatIfPreempted:
         """Return a what-if in which all resources being released are free; for a `with` block."""
-        return WhatIfPreempted(pool, self._ledger, [blocks for _, blocks in self._blocks_going()])
+        return WhatIfPreempted(pool, self._ledger, [blocks for _, blocks in self._blocks_going()], left_out)
 
     def _blocks_going(self) -> Iterator[tuple[JobAllocation, Blocks]]:
         """Yield the blocks of jobs being preempted, and those that other jobs are to release."""
@@ -541,11 +542,17 @@ def merged(chosen: Sequence[Leaving]) -> dict[int, Idset]:
 
 
 class WhatIfPreempted:
-    """Hypothetical state of a pool within a `with` block; `going` are blocks that are assumed to be free."""
+    """Hypothetical state of a pool within a `with` block; `going` are blocks that are assumed to be free.
 
-    __slots__ = ("_going", "_ledger", "_left", "_pool", "_what_if")
+    `left_out` has the targets that outages keep from the job for which others may go.
+    """
 
-    def __init__(self, pool: Pool, ledger: Ledger, going: Iterable[Blocks]) -> None:
+    __slots__ = ("_going", "_ledger", "_left", "_left_out", "_pool", "_what_if")
+
+    def __init__(
+        self, pool: Pool, ledger: Ledger, going: Iterable[Blocks], left_out: LeftOut | None = None
+    ) -> None:
+        self._left_out = left_out
         self._pool = pool
         self._ledger = ledger
         self._going = going
@@ -554,11 +561,15 @@ class WhatIfPreempted:
 
     def __enter__(self) -> WhatIfPreempted:
         self._what_if.__enter__()
+        if self._left_out is not None:
+            self._left_out.__enter__()
         for blocks in self._going:
             self._what_if.give(blocks)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+        if self._left_out is not None:
+            self._left_out.__exit__(kind, fault, at)
         self._what_if.__exit__(kind, fault, at)
 
     def give(self, jobids: Iterable[int]) -> None:

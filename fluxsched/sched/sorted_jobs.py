@@ -84,12 +84,13 @@ class Skips:
     """Shapes that a pass need not look at again, by number: `unfit` fit nowhere, `long` only for short jobs.
 
     `long` has the shortest limit (seconds) that was too long. Less and less is free within a pass, so what failed once
-    fails for the rest of it.
+    fails for the rest of it; with `by_limit`, since outages are ahead, not for jobs with a shorter limit.
     """
 
-    __slots__ = ("long", "unfit")
+    __slots__ = ("by_limit", "long", "unfit")
 
     def __init__(self) -> None:
+        self.by_limit = False
         self.unfit: set[int] = set()
         self.long: dict[int, float] = {}
 
@@ -105,8 +106,11 @@ class Skips:
         return set()
 
     def fits_nowhere(self, job: PendingJob) -> None:
-        """Record that the job does not fit now, and so no other one of its shape does."""
-        self.unfit.add(job.shape.number)
+        """Record that the job does not fit now, and so no other one of its shape does, with this limit or longer."""
+        if self.by_limit:
+            self.too_long(job, job.limit_s)
+        else:
+            self.unfit.add(job.shape.number)
 
     def too_long(self, job: PendingJob, limit_s: float) -> None:
         """Record that a job with this limit would delay a reservation, and so would a longer one of its shape."""

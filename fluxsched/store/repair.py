@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.outages import Outage
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.text import counted, printable
 from fluxsched.errors import FluxschedError, InvalidValue
@@ -462,6 +463,12 @@ def _check_property(row: Any) -> None:
             raise TypeError("a name of a property is no text")
 
 
+def _check_outage(row: Any) -> None:
+    Outage.parse({**row, "name": "outage", "targets": ""})
+    for key in row["keys"]:
+        str.lower(key)
+
+
 def _check_event(row: Any) -> None:
     float(row["timestamp"])
     str.lower(row["name"])
@@ -484,6 +491,7 @@ def _check_source(row: Any) -> None:
 _CHECKS: Final[Mapping[str, Callable[[Any], object]]] = {
     "drain": Drain.from_row,
     "assign": lambda row: str.lower(row["group"]),
+    "outage": _check_outage,
     "leaving": lambda row: str.lower(row["from"]),
     "group": lambda row: row.keys(),
     "queue": lambda row: row.keys(),

@@ -33,7 +33,7 @@ ARGUMENTS = {
     "submit": (SPEC, 20), "wait": (7,), "cancel": (7, "enough"), "drain": ("0-3", "fan"), "undrain": ("0",),
     "watch": (["clean"],), "watch_resources": (), "trace": (["sched."],), "running": ("0-3", 10), "plan": ("lab", 10),
     "samples": (1.0, 2.0, 9), "intervals": (1.0, None, "0-3"), "report": ("bank", 1.0),
-    "reasons": ([7],), "changes": (7,),
+    "reasons": ([7],), "changes": (7,), "add_outage": ("0-3", 1.0, 2.0), "remove_outage": ("upd",), "outages": (),
 }  # fmt: skip
 
 

@@ -195,7 +195,7 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         (
             "[resorce]\n",
             "site.toml:1: unknown key 'resorce'; known keys: access, cluster, engine, exec, fair, job-manager, log, "
-            "metrics, policy, queues, resource, scheduler, topology, web; did you mean 'resource'?",
+            "metrics, outages, policy, queues, resource, scheduler, topology, web; did you mean 'resource'?",
         ),
         ('[engine]\nkind = "pbs"', "[engine] kind: 'pbs' is not one of slurm, flux, ssh, processes, auto, none"),
         ('[engine]\nkind = "ssh"', '[engine] kind: ssh needs hosts = "n[1-4]"'),
@@ -877,3 +877,33 @@ def test_an_engine_is_named_by_a_text(text: str, kind: str, hosts: str) -> None:
 def test_a_text_that_names_no_engine_is_refused(text: str) -> None:
     with pytest.raises(InvalidValue, match=r"is not one of slurm, flux, ssh:HOSTLIST, auto or none|hostlist: 'n\['"):
         EngineSettings().named(text)
+
+
+OUTAGE = '[[outages]]\ntargets = "0"\n'
+
+
+def test_outages_are_read():
+    first = f'{OUTAGE}from = "2026-01-04T02:00+00:00"\nfor = "2h"\nevery = "7d"\n'
+    text = f'{first}{OUTAGE}name = "x"\nfrom = 5\nuntil = 6\n'
+    one, other = parse_config(text, "site.toml").outages
+    assert (one.name, one.targets, one.from_s, one.until_s - one.from_s, one.every_s) == (
+        "config1", "0", 1767492000.0, 7200.0, 604800.0
+    )  # fmt: skip
+    assert (other.name, other.from_s, other.until_s, other.every_s, other.reason) == ("x", 5.0, 6.0, 0.0, "")
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ("from = 5", "has an end: give either until or for"),
+        ("from = 5\nfor = 1\nuntil = 9", "has an end: give either until or for"),
+        ("for = 5", "has no from"),
+        ("from = 5\nuntil = 5", "ends 0 s before it begins"),
+        ("from = 'soon'\nfor = 5", "'soon' is no date and time"),
+        ("from = 5\nfor = '1h'\nevery = '1m'", "recurs every 60 s and lasts 3600 s"),
+        ("from = 5\nfor = 1\nname = 'a'\n[[outages]]\ntargets = '1'\nfrom = 5\nfor = 1\nname = 'a'", "two outages 'a'"),
+    ],
+)
+def test_faults_of_outages_are_named(keys, told):
+    with pytest.raises(InvalidValue, match=told):
+        parse_config(f"{OUTAGE}{keys}\n", "site.toml")

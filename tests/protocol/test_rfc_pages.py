@@ -114,7 +114,7 @@ def test_every_class_is_on_some_topic():
     within = {
         "ConfigChange", "GroupInfo", "DrainInfo", "ResourceEvent", "JobInfo", "UsageInfo", "ModuleInfo", "JobStates",
         "AccountInfo", "ClusterInfo", "GroupMetrics", "HistogramValue", "JobMetrics", "LeaseInfo", "PeerMetrics",
-        "QueueJobs", "QueueMetrics", "ReportRow", "StoreMetrics", "TracedMessage",
+        "OutageInfo", "PlannedOutage", "QueueJobs", "QueueMetrics", "ReportRow", "StoreMetrics", "TracedMessage",
     }  # fmt: skip
     assert {one.__name__ for one in set(generate.all_classes()) - carried} == within
 

@@ -23,6 +23,13 @@ CHANGES = {
     "resource.undrain": ({"targets": "1"}, {"targets": "0"}, errno.EEXIST),
     "resource.assign": ({"targets": "0", "group": "b"}, {"targets": "0", "group": "no name"}, errno.EINVAL),
     "resource.include": ({"targets": "3"}, UNKNOWN, errno.EINVAL),
+    "resource.outage-add": (
+        {"targets": "0", "from": 4e9, "for": 60.0, "name": "b"},
+        {"targets": "0", "from": 1.0, "for": 60.0},
+        errno.EINVAL,
+    ),
+    "resource.outage-update": ({"name": "a", "for": 5.0}, {"name": "none", "for": 5.0}, errno.ENOENT),
+    "resource.outage-remove": ({"name": "a"}, {"name": "none"}, errno.ENOENT),
     "resource.property-add": ({"properties": {"ssd": "0"}}, {"properties": {"a|b": "0"}}, errno.EINVAL),
     "resource.property-remove": ({"properties": {"big": "2"}}, {"properties": {"nope": "0"}}, errno.EINVAL),
     "resource.expiration-update": ({"expiration": 4e9}, {"expiration": -1.0}, errno.EPROTO),
@@ -56,6 +63,7 @@ async def peer(world):
     await peer.ok("resource.drain", {"targets": "1"})
     await peer.ok("resource.property-add", {"properties": {"big": "2"}})
     await peer.ok("resource.assign", {"targets": "3", "group": "exclude"})
+    await peer.ok("resource.outage-add", {"targets": "4", "from": 4e9, "for": 60.0, "name": "a"})
     peer.job = (await peer.ok("job-manager.submit", {"jobspec": SPEC, "urgency": 5}))["id"]
     return peer
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from fluxsched.protocol.messages.common import IdsetText, JobNumber, Payload, RObject, TargetsText, WallTime
+from fluxsched.protocol.messages.common import IdsetText, JobNumber, Payload, RObject, Seconds, TargetsText, WallTime
 
 
 class DrainRequest(Payload, frozen=True):
@@ -134,6 +134,78 @@ class ExpirationUpdateRequest(Payload, frozen=True):
     expiration: WallTime
 
 
+class OutageInfo(Payload, frozen=True, kw_only=True):
+    """A planned outage (ours): nothing is to run on `targets` from `from` to before `until`, and again `every` s."""
+
+    name: str
+    targets: IdsetText
+    from_: WallTime = msgspec.field(name="from")
+    until: WallTime
+    every: Seconds | None = None
+    reason: str = ""
+
+
+class OutageAddRequest(Payload, frozen=True, kw_only=True):
+    """Plan an outage of targets; `until` or `for`, in seconds, gives its end. Without `name` it is given one.
+
+    `every`: it recurs, so many seconds from begin to begin.
+    """
+
+    targets: TargetsText
+    from_: WallTime = msgspec.field(name="from")
+    until: WallTime | None = None
+    for_: Seconds | None = msgspec.field(name="for", default=None)
+    every: Seconds = 0.0
+    name: str | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.until is not None and self.for_ is not None:
+            raise ValueError("`until` and `for` are two ends: give one of them")
+
+
+class OutageUpdateRequest(Payload, frozen=True, kw_only=True):
+    """Change what is given of a planned outage; one whose begin alone is moved lasts as long as before."""
+
+    name: str
+    targets: TargetsText | None = None
+    from_: WallTime | None = msgspec.field(name="from", default=None)
+    until: WallTime | None = None
+    for_: Seconds | None = msgspec.field(name="for", default=None)
+    every: Seconds | None = None
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.until is not None and self.for_ is not None:
+            raise ValueError("`until` and `for` are two ends: give one of them")
+
+
+class OutageRemoveRequest(Payload, frozen=True):
+    """Call a planned outage off; if it is on, its targets are undrained."""
+
+    name: str
+
+
+class OutageAddResponse(Payload, frozen=True):
+    """The name of the outage."""
+
+    name: str
+
+
+class PlannedOutage(OutageInfo, frozen=True, kw_only=True):
+    """An outage, who planned it, whether it is on, and whether it is one of the configuration."""
+
+    user: str | None = None
+    on: bool = False
+    configured: bool = False
+
+
+class OutagesResponse(Payload, frozen=True, omit_defaults=False):
+    """All planned outages, the next one first: of those that recur, the occurrence that is on or comes next."""
+
+    outages: list[PlannedOutage]
+
+
 class ReloadRequest(Payload, frozen=True):
     """Replace the inventory by `R`, by the R file at `path`, or from the configuration again if neither is given."""
 
@@ -194,13 +266,15 @@ class AcquireRequest(Payload, frozen=True):
 class Grow(Payload, frozen=True, tag="grow", tag_field="type"):
     """Targets join the group (RFC 28 draft, Grow Response); `online` and `offline` share them out.
 
-    `incomplete` is ours: which targets the group has is not known yet, as of a cluster that has not answered.
+    `incomplete` is ours: which targets the group has is not known yet, as of a cluster that has not answered. So is
+    `outages`, which is there only if some are planned, and names targets of other groups, too.
     """
 
     resources: RObject
     online: IdsetText
     offline: IdsetText
     incomplete: bool = False
+    outages: list[OutageInfo] | None = None
 
 
 class Shrink(Payload, frozen=True, tag="shrink", tag_field="type"):
@@ -222,12 +296,15 @@ class Offline(Payload, frozen=True, tag="offline", tag_field="type"):
 
 
 class Update(Payload, frozen=True, tag="update", tag_field="type"):
-    """R has a new expiration, properties or topology; ours, the draft is silent. Only for those who accept it."""
+    """R has a new expiration, properties or topology, or there are other `outages`, of which these are all; ours, the
+    draft is silent. Only for those who accept it.
+    """
 
     expiration: WallTime | None = None
     property_add: PropertyMap | None = msgspec.field(name="property-add", default=None)
     property_remove: PropertyMap | None = msgspec.field(name="property-remove", default=None)
     topology: list[Any] | None = None
+    outages: list[OutageInfo] | None = None
 
 
 AcquireResponse = Grow | Shrink | Online | Offline | Update
@@ -239,6 +316,7 @@ class AcquireFirst(Payload, frozen=True):
 
     resources: RObject
     up: IdsetText
+    outages: list[OutageInfo] | None = None
 
 
 class AcquireChange(Payload, frozen=True):
@@ -251,6 +329,7 @@ class AcquireChange(Payload, frozen=True):
     property_remove: PropertyMap | None = msgspec.field(name="property-remove", default=None)
     expiration: WallTime | None = None
     topology: list[Any] | None = None
+    outages: list[OutageInfo] | None = None
 
 
 class ReleaseRequest(Payload, frozen=True):

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeAlias
 from fluxsched.core.group_change import Properties
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.job_text import in_groups
+from fluxsched.core.outages import Outages
 from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
@@ -176,9 +177,21 @@ class Group:
         self.invalidate_pass()
 
     def update(
-        self, expiration_s: float | None, add: Properties, remove: Properties, topology: Topology | None, now_s: float
+        self,
+        expiration_s: float | None,
+        add: Properties,
+        remove: Properties,
+        topology: Topology | None,
+        now_s: float,
+        outages: Outages | None = None,
     ) -> bool:
-        """Apply a change of R at `now_s`; return whether the feasibility of requests may have changed."""
+        """Apply a change of R or of the outages at `now_s`; return whether the feasibility of requests may have
+        changed.
+        """
+        if outages is not None:
+            self.pool.outages = outages
+            self.running.changed(EMPTY)
+            self.invalidate_pass()
         if expiration_s is not None:
             self.expiration_s = expiration_s
             self.invalidate_pass()

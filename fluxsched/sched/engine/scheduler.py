@@ -16,6 +16,7 @@ from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.job_text import Why
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.outages import Outages
 from fluxsched.core.quantities import Amounts
 from fluxsched.core.request import Request
 from fluxsched.core.resources import EMPTY_R, ResourceSet
@@ -234,12 +235,13 @@ class Scheduler:
         property_remove: Mapping[str, Idset] | None = None,
         now_s: float = 0.0,
         topology: Topology | None = None,
+        outages: Outages | None = None,
     ) -> list[Effect]:
-        """Return the end of the resources (wall time, 0.0 for none), properties or switches changed: the queue is
-        judged.
+        """Record another end of the resources (wall time, 0.0 for none), other properties, switches or outages: the
+        queue is judged.
         """
         at = self.group(group)
-        if not at.update(expiration_s, property_add or {}, property_remove or {}, topology, now_s):
+        if not at.update(expiration_s, property_add or {}, property_remove or {}, topology, now_s, outages):
             return []
         self._plugins.happened(TARGETS)
         return self._judge(at, now_s)
@@ -602,5 +604,7 @@ def apply(scheduler: Scheduler, group: str, change: GroupChange, typed: bool, no
         effects += scheduler.went_online(online, now_s)
     if change.is_update:
         properties = change.property_add, change.property_remove
-        effects += scheduler.updated(group, change.expiration_s, *properties, now_s, change.topology)
+        effects += scheduler.updated(
+            group, change.expiration_s, *properties, now_s, change.topology, change.outages
+        )
     return effects

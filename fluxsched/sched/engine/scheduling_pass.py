@@ -55,6 +55,7 @@ from fluxsched.sched.engine.group import (
 )
 from fluxsched.sched.engine.group_hooks import HeldBack
 from fluxsched.sched.engine.held_jobs import end_of, running_job
+from fluxsched.sched.engine.outages import fit_now, left_out, outcome_now
 from fluxsched.sched.engine.policy_queue import PolicyQueue, arrived
 from fluxsched.sched.ledger import SHRINK_PAUSE_S, ElasticPart, JobAllocation, targets_of
 from fluxsched.sched.plan.counted_plan import CountedPlan, Plan
@@ -63,7 +64,7 @@ from fluxsched.sched.plan.reserved_nodes import ReservedNodes
 from fluxsched.sched.policies.backfill import give_way, seat_awaiting
 from fluxsched.sched.policy import PAUSE_EVERY, Running, Stages
 from fluxsched.sched.pool.allowed_targets import Narrowed, restricted
-from fluxsched.sched.pool.find_fit import find_fit, find_on, place_now
+from fluxsched.sched.pool.find_fit import find_fit, find_on
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Outcome, Shape, Shapes, ranks_in
 from fluxsched.sched.preemption import Preemptions, WhatIfPreempted
 from fluxsched.sched.queue import AccountLines
@@ -114,6 +115,8 @@ class SchedulingPass:
             queue.planned_before, queue.planned = queue.planned, {}
             if not self._alone and any(other.planned for other in group.queues.values()):
                 self._plan = self._make_plan()
+        if group.pool.outages:
+            group.wake_s = min(group.wake_s, group.pool.outages.next_end_s(now_s))
         decisions: Iterator[Any] = queue.policy.schedule(self, now_s)
         if not hasattr(decisions, "__iter__"):
             raise TypeError(f"schedule returned {decisions!r}: it should be a generator, which yields decisions")
@@ -169,6 +172,7 @@ class SchedulingPass:
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[PendingJob | None]:
         self._queue.order = order
+        skips.by_limit = self.has_outages
         if self.held_back is not None:
             self.held_back.skips = skips
             skips.unfit |= self._group.pool.shut
@@ -184,8 +188,10 @@ class SchedulingPass:
     def preemptions(self) -> Preemptions:
         return self._group.preemptions
 
-    def if_gone(self) -> WhatIfPreempted:
-        return self._group.preemptions.if_gone(self._group.pool)
+    def if_gone(self, job: PendingJob | None = None) -> WhatIfPreempted:
+        group = self._group
+        kept = None if job is None or not group.pool.outages else left_out(group, job, self.now_s)
+        return group.preemptions.if_gone(group.pool, kept)
 
     def late(self, order: str = FIFO) -> None:
         """Return None to policies of 0.1.0, which ask for arrivals here: they then examine all jobs."""
@@ -205,11 +211,16 @@ class SchedulingPass:
     def is_held_back(self, job: PendingJob) -> bool:
         return self.held_back is not None and job.jobid in self.held_back.of_job
 
+    @property
+    def has_outages(self) -> bool:
+        return bool(self._group.pool.outages)
+
     def is_put_off(self, job: PendingJob, whole: bool = False) -> bool:
         return self._group.is_put_off(job.jobid, whole)
 
     def find_on(self, job: PendingJob, rank: int) -> Fits | None:
-        return find_on(self._group.pool, job.shape, rank)
+        with left_out(self._group, job, self.now_s):
+            return find_on(self._group.pool, job.shape, rank)
 
     def step(self, jobid: int) -> Fits | None:
         allocation = self._group.ledger.elastic.growable.get(jobid)
@@ -229,7 +240,7 @@ class SchedulingPass:
     def place(self, job: PendingJob, placement: str = WORST_FIT) -> Outcome:
         if self.held_back is not None and self.held_back.bars(job, placement):
             return Insufficient(self._reason(job))
-        outcome = place_now(self._group.pool, job.shape, placement)
+        outcome = outcome_now(self._group, job, self.now_s, placement)
         if self._plan is None or not isinstance(outcome, Fits):
             return outcome
         return self._plan.place(job, placement) or Insufficient(in_the_way(self._group, job, self.now_s))
@@ -238,7 +249,7 @@ class SchedulingPass:
         if self.held_back is not None and self.held_back.bars(job, placement):
             return None
         if self._plan is None:
-            return find_fit(self._group.pool, job.shape, placement)
+            return fit_now(self._group, job, self.now_s, placement)
         return self._plan.place(job, placement)
 
     def reason(self, job: PendingJob) -> Callable[[], str]:
@@ -291,7 +302,7 @@ class SchedulingPass:
     def _reason(self, job: PendingJob) -> str:
         if self.held_back is not None and self.held_back.has(job):
             return self.held_back.why(job)
-        outcome = place_now(self._group.pool, job.shape, BEST_FIT)
+        outcome = outcome_now(self._group, job, self.now_s, BEST_FIT)
         return in_the_way(self._group, job, self.now_s) if isinstance(outcome, Fits) else outcome.why
 
     def _make_plan(self) -> CountedPlan | PoolPlan:
@@ -382,7 +393,7 @@ class SchedulingPass:
             raise TypeError(f"it started job {start.jobid} with {type(start.fit).__name__}: only a Fits can start")
         group, now_s = self._group, self.now_s
         if job.shape.request.elastic and len(self._jobs) == 1:
-            start = with_extras(group, job, start, self._queue.placement)
+            start = with_extras(group, job, start, self._queue.placement, now_s)
         end_s = end_of(job.duration_s, group.expiration_s, now_s)
         allocation = group.ledger.commit(start, self._jobs, group.pool, end_s, now_s)
         if allocation is None:
@@ -494,11 +505,21 @@ class GrowingStep:
             return None
         if shape.scope is not None:
             group.renew(shape)
-        fit = find_fit(group.pool, shape, placement)
-        if fit is None:
+        if find_fit(group.pool, shape, placement) is None:
             self._unfit.add(shape.number)
             return None
         job = self._job_of(allocation, shape)
+        with left_out(group, job, self._now_s):
+            return self._find_near(allocation, part, job, placement)
+
+    def _find_near(
+        self, allocation: JobAllocation, part: ElasticPart, job: PendingJob, placement: str
+    ) -> Fits | None:
+        """Return the nearest place for a step, which is `job`."""
+        shape = job.shape
+        fit = find_fit(self._group.pool, shape, placement)
+        if fit is None:
+            return None
         plan = self._plan_for(shape)  # before targets are left out: others ask alike
         for among in self._nearest_first(allocation, part):
             if among is None:
@@ -656,11 +677,12 @@ def plan_of_all(group: Group, now_s: float) -> PoolPlan:
     return plan
 
 
-def with_extras(group: Group, job: PendingJob, start: Start, placement: str) -> Start:
+def with_extras(group: Group, job: PendingJob, start: Start, placement: str, now_s: float) -> Start:
     """Return the start of an elastic job: with as much as fits, if no other job of the group may start."""
     if sum([queue.jobs.offered for queue in group.queues.values()]) > 1:
         return start
-    fit = find_fit(group.pool, job.shape, placement, extras=True)
+    with left_out(group, job, now_s):
+        fit = find_fit(group.pool, job.shape, placement, extras=True)
     return start if fit is None else start._replace(fit=fit)
 
 

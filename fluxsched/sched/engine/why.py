@@ -23,6 +23,7 @@ from fluxsched.core.text import counted
 from fluxsched.errors import Refused
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.engine.group import Group, home_of, is_planned, why_set_aside
+from fluxsched.sched.engine.outages import outcome_now
 from fluxsched.sched.engine.policy_queue import RULE, WHEN, PolicyQueue
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.pool_plan import PoolPlan
@@ -49,7 +50,7 @@ class WaitCause(NamedTuple):
     rank: int | None = None
 
 
-def wait_cause(group: Group, job: PendingJob) -> WaitCause | None:
+def wait_cause(group: Group, job: PendingJob, now_s: float) -> WaitCause | None:
     """Return what a job of the group lacks; None if nothing but its turn."""
     rank = group.reserved.by_job.get(job.jobid)
     if rank is not None:
@@ -59,7 +60,7 @@ def wait_cause(group: Group, job: PendingJob) -> WaitCause | None:
         return WaitCause(GATE, narrowed.later)
     exceeded = None if job.terms is None else group.admission.exceeded(job.terms, job.request.amounts)
     if exceeded is None or exceeded.is_of_root:
-        outcome = place_now(group.pool, job.shape, BEST_FIT)
+        outcome = outcome_now(group, job, now_s, BEST_FIT)
         if not isinstance(outcome, Fits):
             return WaitCause(NODE, outcome.why)
     if exceeded is not None:
@@ -68,7 +69,7 @@ def wait_cause(group: Group, job: PendingJob) -> WaitCause | None:
     return WaitCause(GATE, said) if isinstance(said, str) else None
 
 
-def wait_cause_of(groups: Iterable[Group], jobid: int) -> WaitCause | None:
+def wait_cause_of(groups: Iterable[Group], jobid: int, now_s: float = 0.0) -> WaitCause | None:
     """Return what a job of any of these groups lacks; None if nothing but its turn, or if it is not pending."""
     for group in groups:
         gated = None if group.hooks is None else group.hooks.gates.gated.get(jobid)
@@ -77,7 +78,7 @@ def wait_cause_of(groups: Iterable[Group], jobid: int) -> WaitCause | None:
         queue = group.queue_of(jobid)
         job = None if queue is None else queue.jobs.get(jobid)
         if job is not None:
-            return wait_cause(group, job)
+            return wait_cause(group, job, now_s)
     return None
 
 
@@ -283,7 +284,7 @@ def explain(group: Group, queue: PolicyQueue, job: PendingJob, forecast: Callabl
         place_in = "in line" if order == FIFO else f"in the order {order},"
         place = f"first {place_in}" if not ahead else f"{ahead} ahead of it" + ("" if order == FIFO else f" {place_in}")
         rule = f"{place} under {name}: {how}"
-    reason = _reason(group, queue, job, ahead if order else None, order or FIFO)
+    reason = _reason(group, queue, job, ahead if order else None, order or FIFO, now_s)
     if _is_refused_by_plugin(group, job, reason):
         rule = f"a plugin refuses it for now; policy {name} tries it again"
         return Why(reason, rule, "not known: it is up to the plugin")
@@ -311,7 +312,7 @@ def _not_preempted(group: Group, queue: PolicyQueue, job: PendingJob, now_s: flo
 
 def _explain_by_terms(group: Group, queue: PolicyQueue, job: PendingJob, terms: AdmissionTerms, now_s: float) -> Why:
     """Return the answer about a job that has terms of the admission."""
-    found = wait_cause(group, job)
+    found = wait_cause(group, job, now_s)
     rule = f"{group.admission.describe(terms)}, under {queue.policy.name}"
     if found is None:
         return Why("waits its turn: all its resources are available", rule, "in one of the next passes")
@@ -334,7 +335,9 @@ def explain_set_aside(group: Group, jobid: int) -> Why:
     return Why(f"{why_set_aside(group, jobid)}{held}", RULE, WHEN)
 
 
-def _reason(group: Group, queue: PolicyQueue, job: PendingJob, ahead: int | None, order: str) -> str:
+def _reason(
+    group: Group, queue: PolicyQueue, job: PendingJob, ahead: int | None, order: str, now_s: float
+) -> str:
     reason = group.notices.reasons.get(job.jobid)
     if reason is not None:
         return reason if isinstance(reason, str) else reason()
@@ -346,7 +349,7 @@ def _reason(group: Group, queue: PolicyQueue, job: PendingJob, ahead: int | None
             return "its policy has not looked at it yet"
         place_in = "in the queue" if order == FIFO else f"in the order {order}"
         return f"waits its turn; {ahead} ahead of it {place_in}" if ahead else "is the next to be looked at"
-    outcome = place_now(group.pool, job.shape, BEST_FIT)
+    outcome = outcome_now(group, job, now_s, BEST_FIT)
     if not isinstance(outcome, Fits):
         return outcome.why
     if queue.jobs.lines is not None:

@@ -17,7 +17,7 @@ from math import inf, nextafter
 from typing import Final, NamedTuple, TypeAlias
 
 from fluxsched.core.constraint import EVERYTHING
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.core.request import ONE
 from fluxsched.sched.ledger import Ledger
@@ -109,7 +109,10 @@ class _ShapeGains:
 
 
 class BusyTargets:
-    """The targets of a pool where jobs hold something. `stamp` is another one when anything has happened."""
+    """The targets of a pool where jobs hold something. `stamp` is another one when anything has happened.
+
+    `returning` are the targets that are down in outages that are on; whoever plans on them knows when these end.
+    """
 
     def __init__(self, pool: Pool, ledger: Ledger) -> None:
         self._pool = pool
@@ -120,6 +123,14 @@ class BusyTargets:
         self._widths: tuple[int, int] | None = None
         self._touched = {allocation.jobid for allocation in ledger}
         self.stamp = object()
+        self.returning = EMPTY
+
+    def look_ahead(self, now_s: float) -> None:
+        """Find the targets that are down in outages that are on at `now_s`."""
+        pool = self._pool
+        returning = pool.outages.on(now_s) & pool.ranks & pool.down if pool.outages else EMPTY
+        if returning != self.returning:
+            self.returning, self.stamp = returning, object()
 
     def touch(self, *jobids: int) -> None:
         """Record that these jobs began, ended or changed, or targets did."""
@@ -148,7 +159,7 @@ class BusyTargets:
         pool, now = self._pool, list[TargetIds]()
         ends: dict[float, list[TargetIds]] = {}
         for rank in ranks:
-            if not pool.is_up(rank):
+            if not pool.is_up(rank) and rank not in self.returning:
                 continue
             all_cores, all_gpus = pool.all_ids(rank)
             now.append((rank, *pool.free_ids(rank)))

@@ -25,6 +25,7 @@ from fluxsched.sched.plan.earliest import IdLayout, Timeline
 from fluxsched.sched.plan.running_jobs import RunningJobs, touches
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits
 from fluxsched.sched.pool.find_fit import WhatIf, find_fit
+from fluxsched.sched.pool.left_out import LeftOut, Returned
 from fluxsched.sched.pool.parts import Hall, by_suited, choices_of, nodes_of, offers, suited_ever, suited_now
 from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, Block, Fits, Shape
 from fluxsched.sched.pool.pool import Pool
@@ -38,6 +39,8 @@ class PoolPlan(Planner):
 
     def __init__(self, pool: Pool, running: RunningJobs, now_s: float, last_s: float) -> None:
         super().__init__(Skips(), pool, running, now_s, last_s)
+        self.skips.by_limit = bool(pool.outages)
+        running.busy_targets.look_ahead(now_s)
         self._jobs: dict[int, PendingJob] = {}
         self._moved = False  # something began since the reservation was placed: there may be a better place for it
         self._promised = False  # some are kept from the pass before: no other may be moved to where these were to be
@@ -46,6 +49,13 @@ class PoolPlan(Planner):
         self._timeline: Timeline | None = None
 
     def place(self, job: PendingJob, placement: str) -> Fits | None:
+        outages = self._pool.outages
+        if not outages:
+            return self._place(job, placement)
+        with LeftOut(self._pool, job.shape, outages.barred(self._now_s, self._now_s + self._limit_s(job))):
+            return self._place(job, placement)
+
+    def _place(self, job: PendingJob, placement: str) -> Fits | None:
         fit = find_fit(self._pool, job.shape, placement)
         if fit is None:
             self.skips.fits_nowhere(job)
@@ -66,8 +76,10 @@ class PoolPlan(Planner):
         if kept is not None:
             return kept
         if self._is_plain(job.request):
-            return self._enter(job, self._foresee(job, self._now_s, inf))
-        return self._enter(job, self._sweep(job, self._no_earlier(job), inf))
+            return self._enter(job, self._seek(job, self._now_s, inf))
+        with self._returned():
+            from_s = self._no_earlier(job)
+        return self._enter(job, self._seek(job, from_s, inf))
 
     def seat(self, job: PendingJob, placement: str) -> Fits | Reservation:
         return self._kept.get(job.jobid) or self.place(job, placement) or self.reserve(job)
@@ -77,10 +89,8 @@ class PoolPlan(Planner):
             return True
         self._promised = True
         start_s = max(old.start_s, self._now_s)
-        if not self._is_plain(job.request):
-            made = self._sweep(job, start_s, start_s, old.fit)
-        elif old.fit is None:
-            made = self._foresee(job, start_s, start_s)
+        if old.fit is None or not self._is_plain(job.request):
+            made = self._seek(job, start_s, start_s, old.fit)
         else:
             made = self._again(job, start_s, old.fit)
         return made.start_s < inf and bool(self._enter(job, made))
@@ -113,6 +123,7 @@ class PoolPlan(Planner):
     def renew(self, now_s: float) -> bool:
         if not super().renew(now_s):
             return False
+        self._running.busy_targets.look_ahead(now_s)
         self._timeline = None
         return not self._moved or self._plan_again()
 
@@ -175,6 +186,28 @@ class PoolPlan(Planner):
             what_if.keep(layout.blocks(taken))
             return what_if.find(job.shape, placement)
 
+    def _seek(self, job: PendingJob, from_s: float, until_s: float, wanted: Fits | None = None) -> Reservation:
+        """Find the first start of a job from one instant to another: where no outage that it would cross keeps targets.
+        """
+        outages, shape = self._pool.outages, job.shape
+        if not outages:
+            return self._seek_here(job, from_s, until_s, wanted)
+        with self._returned():
+            for begin_s, end_s, barred in outages.stretches(self._limit_s(job), from_s, until_s):
+                with LeftOut(self._pool, shape, barred & self._pool.ranks.mask):
+                    made = self._seek_here(job, begin_s, end_s, wanted)
+                if made.start_s < inf:
+                    return made
+        return Reservation(job.jobid, inf, inf, cores_asked(job.request), None)
+
+    def _seek_here(self, job: PendingJob, from_s: float, until_s: float, wanted: Fits | None) -> Reservation:
+        if self._is_plain(job.request):
+            return self._foresee(job, from_s, until_s)
+        return self._sweep(job, from_s, until_s, wanted)
+
+    def _returned(self) -> Returned:
+        return Returned(self._pool, self._running.busy_targets.returning)
+
     def _foresee(self, job: PendingJob, from_s: float, until_s: float) -> Reservation:
         """Find the start of a job without trying; then free only what the job needs, to choose its placement."""
         limit, request, running = self._limit_s(job), job.request, self._running
@@ -199,7 +232,8 @@ class PoolPlan(Planner):
         """Return the very same place, if it can be had."""
         limit, ids, timeline = self._limit_s(job), self._own_layout.ids(fit.blocks), self._view()
         timeline.look_at(ids)
-        if not self._usable(job, fit) or ids & ~timeline.between(start_s, start_s + limit):
+        is_barred = self._pool.is_barred(fit.blocks, start_s, start_s + limit)
+        if is_barred or not self._usable(job, fit) or ids & ~timeline.between(start_s, start_s + limit):
             return Reservation(job.jobid, inf, inf, cores_asked(job.request), None)
         return Reservation(job.jobid, start_s, start_s + limit, cores_asked(job.request), fit)
 
@@ -209,8 +243,7 @@ class PoolPlan(Planner):
         (kept,) = self._kept.values()
         job = self._jobs[kept.jobid]
         self.drop(kept.jobid)
-        seek = self._foresee if self._is_plain(job.request) else self._sweep
-        again = seek(job, kept.start_s, kept.start_s)
+        again = self._seek(job, kept.start_s, kept.start_s)
         self._enter(job, again if again.start_s == kept.start_s else kept)
 
     # ---- by trying, where there is more than cores and GPUs

@@ -95,7 +95,11 @@ class RunningJobs:
 
     @property
     def uniform(self) -> bool:
-        """Return whether counting free cores is exact: on one target, or if all jobs hold targets whole."""
+        """Return whether counting free cores is exact: on one target, or if all jobs hold targets whole; and only if no
+        outage makes it matter which targets are free.
+        """
+        if self._pool.outages:
+            return False
         if self._releases is None:
             self.follow()
         if self.each and not self.shared:
@@ -111,7 +115,19 @@ class RunningJobs:
 
     def usable(self, blocks: Iterable[Block]) -> bool:
         """Return whether all targets of the blocks are in this group and up."""
-        return all(not block.word & ~self._usable.get(block.at, 0) for block in blocks)
+        usable = self._usable_then
+        return all(not block.word & ~usable.get(block.at, 0) for block in blocks)
+
+    @property
+    def _usable_then(self) -> dict[int, int]:
+        """Return the targets that are usable, or will be when the outages that are on have ended, word by word."""
+        returning = self.busy_targets.returning
+        if not returning:
+            return self._usable
+        found = dict(self._usable)
+        for at, word in words_of(returning.mask):
+            found[at] = found.get(at, 0) | word
+        return found
 
     def usable_for(self, shape: Shape) -> dict[int, int]:
         """Return the usable targets that the shape's constraint, and plugins, allow, word by word."""
@@ -119,11 +135,12 @@ class RunningJobs:
         pool = self._pool
         narrowed = pool.narrowed.get(shape.number)
         if narrowed is None and shape.request.constraint == EVERYTHING:
-            return self._usable
+            return self._usable_then
         allowed = shape.request.constraint.match(pool.ranks, pool.source.properties, pool.source.ranks_of).mask
         if narrowed is not None:
             allowed &= narrowed.ranks
-        return {at: word & self._usable.get(at, 0) for at, word in words_of(allowed)}
+        usable = self._usable_then
+        return {at: word & usable.get(at, 0) for at, word in words_of(allowed)}
 
     def need(self, shape: Shape) -> int:
         """Return the number of cores that the shape takes if any free ones will do; 0 if it matters which.

@@ -338,11 +338,11 @@ def give_way(view: View, now_s: float) -> Iterator[Decision]:
     if view.is_put_off(job):
         return
     extras = ExtrasSearch(job.shape, preemptions, now_s)
-    with view.if_gone() as what_if:
+    with view.if_gone(job) as what_if:
         able, least = what_if.openings(job.shape).able(), what_if.missing(job.shape)
     for _ in extras.look(able, AllMayGo(), least):
         yield PAUSE
-    with view.if_gone() as what_if:
+    with view.if_gone(job) as what_if:
         for jobid in preemptions.awaited:
             other, kept = view.job(jobid), view.planned.get(jobid)
             if other is not None:

@@ -153,7 +153,7 @@ class PreemptingPass:
                 again_s = max(again_s, preemptions.next_s(1, now_s))
             if again_s <= now_s:
                 if extras.fit is None and may_preempt:
-                    yield from self._search(search)
+                    yield from self._search(search, job)
                 fit = extras.fit or search.fit
                 within = self._levels.scope(account, self._usage(job, fit))
                 if (search.victims or extras.chosen) and fit is not None and len(within) < len(banks):
@@ -171,22 +171,22 @@ class PreemptingPass:
         return False
 
     def _search_extras(self, extras: ExtrasSearch, may_go: OverShare, job: PendingJob) -> Iterator[Decision]:
-        with self._view.if_gone() as what_if:
+        with self._view.if_gone(job) as what_if:
             able, least = what_if.openings(job.shape).able(), what_if.missing(job.shape)
         for _ in extras.look(able, may_go, least):
             yield PAUSE
-        with self._view.if_gone() as what_if:
+        with self._view.if_gone(job) as what_if:
             for other, fit in self._seats:
                 what_if.seat(other.shape, fit)
             extras.choose(what_if)
         yield PAUSE
 
-    def _search(self, search: VictimSearch) -> Iterator[Decision]:
+    def _search(self, search: VictimSearch, job: PendingJob) -> Iterator[Decision]:
         while not self._preemptions.running.catch_up():
             yield PAUSE
         done = False
         while not done:
-            with self._view.if_gone() as what_if:
+            with self._view.if_gone(job) as what_if:
                 for other, fit in self._seats:
                     what_if.seat(other.shape, fit)
                 done = search.go_on(what_if)

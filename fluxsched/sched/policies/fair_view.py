@@ -108,6 +108,7 @@ class FairView:
         return None if first is None else firsts[first]
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[PendingJob | None]:
+        skips.by_limit = self.has_outages
         walk = self.walk(skips, order)
         if order == FIFO and self._front is not None:
             walk.begin_with(self._front.reserved_head(self._reserved))
@@ -150,8 +151,8 @@ class FairView:
     def preemptions(self) -> Preemptions:
         return self._view.preemptions
 
-    def if_gone(self) -> WhatIfPreempted:
-        return self._view.if_gone()
+    def if_gone(self, job: PendingJob | None = None) -> WhatIfPreempted:
+        return self._view.if_gone(job)
 
     @property
     def running(self) -> Iterator[Running]:
@@ -178,6 +179,10 @@ class FairView:
 
     def is_put_off(self, job: PendingJob, whole: bool = False) -> bool:
         return self._view.is_put_off(job, whole)
+
+    @property
+    def has_outages(self) -> bool:
+        return self._view.has_outages
 
     def find_on(self, job: PendingJob, rank: int) -> Fits | None:
         return self._view.find_on(job, rank)

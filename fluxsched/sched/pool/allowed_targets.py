@@ -130,6 +130,17 @@ def need_of(request: Request, slots: int) -> Need:
     return Need(slots * request.cores, slots * request.gpus, amounts, request.exclusive)
 
 
+class Remaining:
+    """What a shape may choose from without targets that an outage keeps; `base` is what plugins left it before."""
+
+    __slots__ = ("base", "narrowed", "prepared")
+
+    def __init__(self, base: Narrowed | None, narrowed: Narrowed) -> None:
+        self.base = base
+        self.narrowed = narrowed
+        self.prepared: Prepared | None = None
+
+
 def slots_on(request: Request, cores: int, gpus: int, amounts: Amounts = ()) -> int:
     """Return the number of slots that fit in these free ids and amounts of one target; a slot of a jobspec has at least
     one core (RFC 25).

@@ -9,15 +9,17 @@ they name. A constraint is resolved once a generation (add, remove and describe 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import inf
 
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Request
+from fluxsched.core.outages import NO_OUTAGES
 from fluxsched.core.quantities import Amounts, less
 from fluxsched.core.resources import GrowingResources, ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
-from fluxsched.sched.pool.allowed_targets import Candidates, Choice, Narrowed, Prepared
+from fluxsched.sched.pool.allowed_targets import Candidates, Choice, Narrowed, Prepared, Remaining, restricted
 from fluxsched.sched.pool.amounts import AmountTargets, AskedAmounts
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of, mask_of, words_of
 from fluxsched.sched.pool.countables import InstanceCountables
@@ -27,6 +29,10 @@ from fluxsched.sched.pool.target_class import LEVELS_MAX, Target, TargetClass, T
 
 CHOICES_MAX = 1024
 """Constraints remembered in a generation: at worst this many masks of a whole group, 16 MiB at 131,072 targets."""
+
+REMAINING_MAX = 1024
+"""Shapes whose choice without targets of some outages is remembered, at worst as large as those of constraints."""
+
 
 class Pool:
     """The targets of one group. `ranks` and `down` are masks as Idsets; `generation` counts changes of what exists."""
@@ -38,6 +44,8 @@ class Pool:
         self.prepared: dict[int, Prepared] = {}  # by number of the shape, in this generation
         self.narrowed: dict[int, Narrowed] = {}  # by number of the shape; what plugins say, in this generation
         self.shut: set[int] = set()  # the shapes to which they leave nothing
+        self.outages = NO_OUTAGES
+        self.remaining: dict[tuple[int, int], Remaining] = {}  # by shape, and mask of what is left out (`LeftOut`)
         self.ranks = EMPTY
         self.rooms = Rooms()
         self.amount_targets = AmountTargets()  # those without cores
@@ -373,6 +381,30 @@ class Pool:
             self.shut.add(shape.number)
         self.prepared.pop(shape.number, None)
 
+    def keep_remaining(self, shape: Shape, barred: int, base: Narrowed | None) -> Remaining:
+        """Work out, and remember, what is left of a shape's choice without the targets of a mask."""
+        choice = self.choice_of(shape)
+        if base is None:
+            left = self.ranks.mask & ~barred
+            made = Narrowed(restricted(choice, left), choice, left, "", "", self.ranks.mask)
+        else:
+            left = self.ranks.mask & base.ranks & ~barred
+            now = restricted(choice, left)
+            made = Narrowed(now, base.ever, left, base.later, base.never, base.ever_ranks, base.scores)
+        if len(self.remaining) >= REMAINING_MAX:
+            self.remaining.clear()
+        kept = self.remaining[shape.number, barred] = Remaining(base, made)
+        return kept
+
+    def is_barred(self, blocks: Iterable[Block], start_s: float, end_s: float) -> bool:
+        """Return whether outages keep some target of the blocks at some time from `start_s` to before `end_s`."""
+        if not self.outages:
+            return False
+        barred = self.outages.barred(start_s, end_s or inf)
+        return bool(barred) and any(
+            at != NO_TARGET and barred >> (at << WORD_SHIFT) & word for at, word, *_ in blocks
+        )
+
     def _choose(self, constraint: Constraint) -> Choice:
         source = self._described.whole
         matching = Bits.of(constraint.match(source.ranks, source.properties, source.ranks_of).mask)
@@ -393,6 +425,7 @@ class Pool:
         self.prepared.clear()
         self.narrowed.clear()
         self.shut.clear()
+        self.remaining.clear()
 
     def _drop_down(self, at: int, word: int) -> None:
         left = self.down_words.get(at, 0) & ~word

@@ -95,7 +95,7 @@ class NodeSearch:
 
     def go_on(self) -> None:
         """Look at some more nodes."""
-        with self._view.if_gone() as what_if:
+        with self._view.if_gone(self._job) as what_if:
             asked = what_if.asked(self._job.shape)
             room = self._with_room(what_if, asked)
             if room:

@@ -1,0 +1,251 @@
+"""Planned outages: targets that are not to be used from one time to another, once or again and again.
+
+Law: an outage is a reservation that was there before all jobs. What is to be used from a begin to before an end crosses
+it if the two have some instant in common, so a job may end at the very instant at which an outage begins. Targets that
+do not exist are no fault here: which there are is known to others, and changes. Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import count
+from math import floor, inf, isfinite
+from typing import Any, Final, NamedTuple
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.text import kind_of
+from fluxsched.errors import InvalidValue, LimitExceeded
+
+OUTAGES_MAX = 1024
+"""Outages at once: one a rack of a machine of 100,000 targets, or one a week for twenty years."""
+
+NAME_CHARS_MAX = 64
+
+STRETCHES_MAX = 512
+"""Stretches of time that a plan looks at: 50 outages have 100 at most, and one that recurs weekly as many in a year."""
+
+
+class Outage(NamedTuple):
+    """An outage of `targets` from `from_s` to before `until_s`, and again `every_s` from there on, if that is not 0.
+
+    `reason` is that of its drain.
+    """
+
+    name: str
+    targets: Idset
+    from_s: float
+    until_s: float
+    every_s: float = 0.0
+    reason: str = ""
+
+    @property
+    def lasts_s(self) -> float:
+        return self.until_s - self.from_s
+
+    def next(self, now_s: float) -> Outage | None:
+        """Return the occurrence that is on at `now_s`, else the first one after; None if it is over."""
+        if self.until_s > now_s:
+            return self
+        if not self.every_s:
+            return None
+        skipped = floor((now_s - self.until_s) / self.every_s) + 1
+        later = self._later(skipped)
+        return later if later.until_s > now_s else self._later(skipped + 1)  # as doubles round
+
+    def crosses(self, start_s: float, end_s: float) -> bool:
+        """Return whether a use from `start_s` to before `end_s` has an instant in common with an occurrence."""
+        there = self.next(start_s)
+        return there is not None and there.from_s < end_s
+
+    def _later(self, times: int) -> Outage:
+        by_s = times * self.every_s
+        return self._replace(from_s=self.from_s + by_s, until_s=self.until_s + by_s)
+
+    def occurrences(self, start_s: float) -> Iterator[Outage]:
+        """Yield the occurrences that end after `start_s`, in order; without an end if it recurs."""
+        first = self.next(start_s)
+        if first is not None:
+            yield first
+            if self.every_s:
+                yield from map(first._later, count(1))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the outage as it is sent and stored."""
+        row: dict[str, Any] = {
+            "name": self.name, "targets": str(self.targets), "from": self.from_s, "until": self.until_s
+        }  # fmt: skip
+        if self.every_s:
+            row["every"] = self.every_s
+        return row | {"reason": self.reason} if self.reason else row
+
+    @classmethod
+    def parse(cls, row: object) -> Outage:
+        """Return the outage that `to_json` gave; keys that are unknown are ignored. Raises InvalidValue."""
+        if not isinstance(row, Mapping):
+            raise InvalidValue(f"an outage is an object with name, targets, from and until, not {kind_of(row)}")
+        texts = {key: row.get(key, "") for key in ("name", "targets", "reason")}
+        times = {key: row.get(key, 0.0) for key in ("from", "until", "every")}
+        for key, text in texts.items():
+            if not isinstance(text, str):
+                raise InvalidValue(f"{key} of an outage is a text, not {kind_of(text)}")
+        for key, time_s in times.items():
+            if isinstance(time_s, bool) or not isinstance(time_s, (int, float)):
+                raise InvalidValue(f"{key} of an outage is a number of seconds, not {kind_of(time_s)}")
+        return checked(cls(
+            str(texts["name"]), Idset.parse(texts["targets"]), float(times["from"]), float(times["until"]),
+            float(times["every"]), str(texts["reason"]),
+        ))  # fmt: skip
+
+
+def checked(outage: Outage) -> Outage:
+    """Return the outage if it is one. Raises InvalidValue that names what is wrong with it."""
+    name, from_s, until_s, every_s = outage.name, outage.from_s, outage.until_s, outage.every_s
+    if not name or len(name) > NAME_CHARS_MAX or not name.isprintable():
+        raise InvalidValue(f"the name of an outage has 1 to {NAME_CHARS_MAX} printable characters, not {name[:80]!r}")
+    if not (isfinite(from_s) and isfinite(until_s) and isfinite(every_s)):
+        raise InvalidValue(f"outage {name!r}: begin, end and period are finite times")
+    if until_s <= from_s:
+        raise InvalidValue(f"outage {name!r} ends {from_s - until_s:g} s before it begins: give a later end")
+    if every_s and every_s < until_s - from_s:
+        raise InvalidValue(
+            f"outage {name!r} recurs every {every_s:g} s and lasts {until_s - from_s:g} s: the targets would never be "
+            "free; give a longer period"
+        )
+    return outage
+
+
+class StartRange(NamedTuple):
+    """A stretch of time, ends included, in which a job may start without crossing an outage: not on `barred` targets.
+    """
+
+    from_s: float
+    until_s: float
+    barred: int
+
+
+class Outages:
+    """All outages that are known, a value; `barred` answers are prepared for the instant that was asked about last."""
+
+    __slots__ = ("_at_s", "_begins", "_masks", "all")
+
+    def __init__(self, outages: Iterable[Outage] = ()) -> None:
+        """Prepare no answer yet. Raises LimitExceeded."""
+        self.all: tuple[Outage, ...] = tuple(outages)
+        if len(self.all) > OUTAGES_MAX:
+            raise LimitExceeded(f"{len(self.all)} outages are above the limit of {OUTAGES_MAX}: remove some")
+        self._at_s = -inf
+        self._begins: list[float] = []
+        self._masks: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.all)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Outages) and self.all == other.all
+
+    def __hash__(self) -> int:
+        return hash(self.all)
+
+    def __repr__(self) -> str:
+        return f"Outages({list(self.all)!r})"
+
+    def barred(self, start_s: float, end_s: float) -> int:
+        """Return the mask of the targets that may not be used from `start_s` to before `end_s` (`inf`: for ever)."""
+        if not self.all:
+            return 0
+        if start_s != self._at_s:
+            self._prepare(start_s)
+        crossed = bisect_left(self._begins, end_s)
+        return self._masks[crossed - 1] if crossed else 0
+
+    def on(self, now_s: float) -> Idset:
+        """Return the targets that are in an outage at an instant."""
+        found = EMPTY
+        for outage in self.all:
+            there = outage.next(now_s)
+            if there is not None and there.from_s <= now_s:
+                found |= there.targets
+        return found
+
+    def crossed(self, start_s: float, end_s: float) -> list[Outage]:
+        """Return the first occurrence of each outage that a use from `start_s` to before `end_s` crosses, in order."""
+        ahead = [there for outage in self.all if (there := outage.next(start_s)) is not None]
+        return sorted([there for there in ahead if there.from_s < end_s], key=_from_s)
+
+    def next_end_s(self, now_s: float) -> float:
+        """Return when the next outage ends, of those that are on and those ahead; `inf` if there is none."""
+        ahead = [there for outage in self.all if (there := outage.next(now_s)) is not None]
+        return min([there.until_s for there in ahead], default=inf)
+
+    def stretches(self, limit_s: float, from_s: float, until_s: float) -> Iterator[StartRange]:
+        """Yield the stretches of the starts from one instant to another, both included, of a job with a limit (`inf`
+        for none); the first STRETCHES_MAX where outages recur without an end.
+        """
+        begin_s = from_s
+        for number, turn_s in enumerate(merge(*self._turns(limit_s, from_s))):
+            if turn_s > until_s:
+                break
+            if number == STRETCHES_MAX:
+                return
+            if turn_s == begin_s:  # an instant between two, for a job that just fits
+                yield StartRange(turn_s, turn_s, self._barred_at(turn_s, limit_s))
+            elif turn_s > begin_s:
+                yield StartRange(begin_s, turn_s, self._barred_at((begin_s + turn_s) / 2, limit_s))
+                begin_s = turn_s
+        within_s = begin_s if until_s == begin_s else (begin_s + until_s) / 2 if until_s < inf else begin_s + 1.0
+        yield StartRange(begin_s, until_s, self._barred_at(within_s, limit_s))
+
+    # ---- within
+
+    def _prepare(self, start_s: float) -> None:
+        ahead = self.crossed(start_s, inf)
+        self._at_s, self._begins = start_s, [there.from_s for there in ahead]
+        self._masks = []
+        mask = 0
+        for there in ahead:
+            mask |= there.targets.mask
+            self._masks.append(mask)
+
+    def _turns(self, limit_s: float, from_s: float) -> list[Iterator[float]]:
+        """Return the instants after which a start crosses, or no longer crosses, some occurrence; each in order."""
+        found: list[Iterator[float]] = []
+        for outage in self.all:
+            found.append(_ends_s(outage, from_s))
+            if limit_s < inf:
+                found.append(_last_starts_s(outage, limit_s, from_s))
+        return found
+
+    def _barred_at(self, start_s: float, limit_s: float) -> int:
+        mask = 0
+        for outage in self.all:
+            if outage.crosses(start_s, start_s + limit_s):
+                mask |= outage.targets.mask
+        return mask
+
+
+def _ends_s(outage: Outage, from_s: float) -> Iterator[float]:
+    return (there.until_s for there in outage.occurrences(from_s))
+
+
+def _last_starts_s(outage: Outage, limit_s: float, from_s: float) -> Iterator[float]:
+    """Yield the last instants at which a job may start so that it is over when an occurrence begins."""
+    for there in outage.occurrences(from_s):
+        last_s = there.from_s - limit_s
+        if last_s >= from_s:
+            yield last_s
+
+
+def _from_s(outage: Outage) -> float:
+    return outage.from_s
+
+
+NO_OUTAGES: Final = Outages()
+
+
+def parse_outages(rows: object) -> Outages:
+    """Return the outages of a list. Raises InvalidValue, LimitExceeded."""
+    if not isinstance(rows, Sequence) or isinstance(rows, str):
+        raise InvalidValue(f"outages are a list, not {kind_of(rows)}")
+    return Outages([Outage.parse(row) for row in rows])

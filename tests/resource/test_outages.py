@@ -1,0 +1,189 @@
+"""Planned outages: drains at the begin, undrains of just those at the end, what acquirers hear, restarts."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from fluxsched.core.outages import OUTAGES_MAX, Outage
+from fluxsched.errors import InvalidValue, LimitExceeded, Refused
+from fluxsched.resource.drain import REASON_CHARS_MAX
+from fluxsched.resource.effects import ToAcquirer
+from tests.resource.conftest import ids
+
+
+def planned(targets="0-1", from_s=200.0, until_s=300.0, every_s=0.0, reason="kernel", name="upd"):
+    return Outage(name, ids(targets), from_s, until_s, every_s, reason)
+
+
+def add(h, *args, user="ann", **kwargs):
+    return h._call("add_outage", planned(*args, **kwargs), user, h.now_s)
+
+
+def pass_to(h, now_s):
+    h.now_s = now_s
+    return h._call("advance_outages", now_s)
+
+
+def told(h):
+    """Outages of the last message that had some."""
+    found = [each.change.outages for each in h.effects if isinstance(each, ToAcquirer)]
+    return [[each.name for each in outages.all] for outages in found if outages is not None]
+
+
+def reasons(h):
+    return {targets: info.reason for targets, info in h.drained().items()}
+
+
+def test_at_its_begin_it_is_a_drain_and_at_its_end_an_undrain(h):
+    add(h)
+    assert reasons(h) == {}
+    assert h.module.outages.next_s == 200.0
+    pass_to(h, 199.0)
+    assert reasons(h) == {}
+    pass_to(h, 200.0)
+    assert reasons(h) == {"0-1": "kernel"}
+    assert h.drained()["0-1"].user == "ann"
+    assert h.module.outages.next_s == 300.0
+    pass_to(h, 300.0)
+    assert reasons(h) == {}
+    assert h.module.outages.next_s == float("inf")
+    assert not [key for key in h.rows if key[0] == "outage"]
+
+
+def test_only_its_own_drains_are_undone(h):
+    h.drain("0", "broken fan")
+    add(h, "0-3")
+    pass_to(h, 200.0)
+    assert reasons(h) == {"0": "broken fan", "1-3": "kernel"}
+    h.drain("1", "no, this is broken, too", mode="overwrite")
+    pass_to(h, 300.0)
+    assert reasons(h) == {"0": "broken fan", "1": "no, this is broken, too"}
+
+
+def test_where_outages_overlap_a_target_is_undrained_after_the_last(h):
+    add(h, "0-1", 200.0, 300.0, name="a", reason="a")
+    add(h, "1-2", 250.0, 400.0, name="b", reason="b")
+    pass_to(h, 250.0)
+    assert reasons(h) == {"0-1": "a", "2": "b"}
+    pass_to(h, 300.0)
+    assert reasons(h) == {"1": "b", "2": "b"}
+    pass_to(h, 400.0)
+    assert reasons(h) == {}
+
+
+def test_one_that_recurs_begins_again(h):
+    add(h, every_s=1000.0)
+    pass_to(h, 250.0)
+    pass_to(h, 300.0)
+    assert reasons(h) == {}
+    assert h.module.outages.next_s == 1200.0
+    pass_to(h, 1250.0)
+    assert reasons(h) == {"0-1": "kernel"}
+
+
+def test_removed_while_it_is_on_it_undrains(h):
+    add(h)
+    pass_to(h, 200.0)
+    h._call("remove_outage", "upd", "ann", h.now_s)
+    assert reasons(h) == {}
+    with pytest.raises(Refused, match="there is no outage 'upd': there are none") as caught:
+        h._call("remove_outage", "upd", "ann", h.now_s)
+    assert caught.value.errnum == errno.ENOENT
+
+
+def test_updated_while_it_is_on_it_keeps_what_it_still_has(h):
+    add(h, "0-1")
+    pass_to(h, 200.0)
+    h._call("update_outage", planned("1-2", 200.0, 500.0), "ben", h.now_s)
+    assert list(h.drained()) == ["1", "2"]
+    h._call("update_outage", planned("1-2", 400.0, 500.0), "ben", h.now_s)
+    assert reasons(h) == {}
+
+
+def test_acquirers_are_told_at_the_acquire_and_of_each_change(h):
+    h.acquire("S", "default")
+    assert told(h) == []
+    add(h)
+    assert told(h) == [["upd"]]
+    h.drain("3")
+    assert told(h) == []
+    h.disconnect("S")
+    h.acquire("T", "default")
+    assert told(h) == [["upd"]]
+    pass_to(h, 300.0)
+    assert told(h) == [[]]
+
+
+def test_it_survives_a_restart_and_follows_its_hosts(h, start, r):
+    add(h, "0-1")
+    renumbered = r("0-7", hosts="node[7,1,0,2-6]")
+    again = start(renumbered, saved=h.saved())
+    (record,) = again.module.outages
+    assert (str(record.outage.targets), record.user, record.outage.reason) == ("1-2", "ann", "kernel")
+    pass_to(again, 250.0)
+    third = start(renumbered, saved=again.saved())
+    assert list(third.drained()) == ["1-2"]
+    pass_to(third, 300.0)
+    assert reasons(third) == {}
+
+
+def test_what_ended_in_between_is_undrained_at_the_start(h, start):
+    add(h, "0-1", 99.0, 100.0 + 1e-6 + 1, user=None)
+    assert list(h.drained()) == ["0-1"]
+    rows = [row for row in h.saved() if row.table != "outage"]
+    assert start(saved=rows).drained() == {}  # the outage is not planned any more
+
+
+def test_those_of_the_configuration_are_changed_there_alone(start):
+    h = start(outages=[planned(name="night", from_s=90.0)])
+    assert reasons(h) == {"0-1": "kernel"}
+    with pytest.raises(Refused, match=r"'night' is in \[\[outages\]\] of the configuration") as caught:
+        h._call("remove_outage", "night", None, h.now_s)
+    assert caught.value.errnum == errno.EPERM
+    assert not [key for key in h.rows if key[0] == "outage"]
+    assert start(saved=h.saved()).drained() == {}  # the configuration has it no more
+
+
+def test_excluded_targets_are_left_alone(start):
+    h = start(groups={"exclude": "0"})
+    add(h)
+    pass_to(h, 200.0)
+    assert list(h.drained()) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"targets": ""}, "name at least one"),
+        ({"targets": "0,9"}, "rank 9 does not exist"),
+        ({"until_s": 200.0}, "ends 0 s before it begins"),
+        ({"from_s": 1.0, "until_s": 2.0}, "is over since"),
+        ({"every_s": 99.0}, "recurs every 99 s and lasts 100 s"),
+        ({"name": ""}, "1 to 64 printable characters"),
+        ({"name": "x" * 65}, "1 to 64 printable characters"),
+        ({"until_s": float("inf")}, "finite"),
+        ({"reason": "x" * (REASON_CHARS_MAX + 1)}, str(REASON_CHARS_MAX)),
+    ],
+)
+def test_what_is_no_outage_is_refused(h, change, error):
+    with pytest.raises(InvalidValue, match=error):
+        add(h, **change)
+    assert h.module.outages.next_s == float("inf")
+
+
+def test_a_name_is_given_once(h):
+    add(h, name=h.module.outages.name_for(None))
+    assert h.module.outages.name_for(None) == "outage2"
+    with pytest.raises(Refused, match="there is an outage 'outage1' already") as caught:
+        add(h, name="outage1")
+    assert caught.value.errnum == errno.EEXIST
+
+
+def test_so_many_may_be_planned(h):
+    for number in range(OUTAGES_MAX):
+        h.module.outages.add(planned("0", name=f"o{number}"), None, 100.0)
+    with pytest.raises(LimitExceeded, match=str(OUTAGES_MAX)):
+        h.module.outages.add(planned("0", name="one more"), None, 100.0)
+    h.module.journal.take_effects()

@@ -1,0 +1,309 @@
+"""Outages as the scheduler knows them: what it places beside them, when it plans, and what it tells owners.
+
+The judge at the end knows the outages as numbers alone: it shares no code with what it judges.
+"""
+
+from __future__ import annotations
+
+import random
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+import pytest
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.outages import OUTAGES_MAX, Outage, Outages
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import LimitExceeded
+from fluxsched.sched.decisions import Granted
+from fluxsched.sched.pool.pool import REMAINING_MAX
+from tests.generated.share import first
+from tests.sched.elastic.elastic_site import jobspec
+from tests.sched.site import Bench, make_r, scheduler_of, spec
+
+POLICIES = (
+    "fifo", "firstfit", "firstfit:order=sjf", "easy", "easy:order=saf", "hybrid:depth=3", "conservative",
+    "conservative:compress", "fair:backfill=easy", "fair:backfill=fifo", "fair:backfill=firstfit",
+    "fair:backfill=conservative",
+)  # fmt: skip
+
+
+def planned(*outages: tuple[str, float, float] | tuple[str, float, float, float]) -> Outages:
+    """Return outages of targets, from and until, which may recur."""
+    return Outages([
+        Outage(f"o{at}", Idset.parse(targets), *times) for at, (targets, *times) in enumerate(outages)
+    ])  # fmt: skip
+
+
+def bench_of(policy: str, ranks: str, *outages: Any) -> Bench:
+    bench = Bench(policy)
+    bench.grow(ranks)
+    tell(bench, *outages)
+    return bench
+
+
+def tell(bench: Bench, *outages: Any) -> None:
+    bench.did(bench.scheduler.updated("default", now_s=bench.now_s, outages=planned(*outages)))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_job_starts_where_it_crosses_no_outage(policy: str) -> None:
+    bench = bench_of(policy, "0-2", ("0-1", 160.0, 200.0))  # it is 100 s
+    bench.submit(1, nodes=1, exclusive=True, duration=61.0)
+    bench.submit(2, nodes=1, exclusive=True, duration=60.0)
+    bench.submit(3, nodes=1, exclusive=True, duration=60.0)
+    assert sorted(bench.starts().items()) == [(1, "2"), (2, "0"), (3, "1")]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_job_without_a_limit_waits_for_the_end_of_the_outage(policy: str) -> None:
+    bench = bench_of(policy, "0-1", ("0-1", 1000.0, 2000.0))
+    bench.submit(1, nodes=1)
+    assert bench.starts() == {}
+    bench.did(bench.scheduler.went_offline(Idset(3), 1000.0))
+    bench.now_s = 1500.0
+    assert bench.starts() == {}
+    bench.now_s = 2000.0
+    bench.did(bench.scheduler.went_online(Idset(3), 2000.0))
+    assert list(bench.starts()) == [1]
+
+
+@pytest.mark.parametrize("policy", [each for each in POLICIES if "fifo" not in each])
+def test_a_shorter_job_of_the_same_shape_is_tried_after_a_longer_one(policy: str) -> None:
+    bench = bench_of(policy, "0-1", ("0-1", 160.0, 200.0))
+    bench.submit(1, nodes=1, exclusive=True, duration=600.0)
+    bench.submit(2, nodes=1, exclusive=True, duration=50.0)
+    assert list(bench.starts()) == [2]
+
+
+@pytest.mark.parametrize("policy", ["easy", "hybrid", "conservative", "fair:backfill=easy"])
+def test_a_plan_sees_the_targets_until_the_outage_and_after_it(policy: str) -> None:
+    bench = bench_of(policy, "0-3", ("0-3", 1000.0, 2000.0))
+    bench.submit(1, nodes=4, exclusive=True, duration=100.0)
+    assert list(bench.starts()) == [1]
+    bench.submit(2, nodes=4, exclusive=True, duration=500.0)
+    bench.run()
+    assert bench.scheduler.why(2, 100.0).earliest_s == 200.0  # before it
+    bench.did(bench.scheduler.cancel(2))
+    bench.submit(3, nodes=4, exclusive=True, duration=900.0)
+    bench.run()
+    assert bench.scheduler.why(3, 100.0).earliest_s == 2000.0
+
+
+@pytest.mark.parametrize("policy", ["easy", "hybrid", "conservative", "fair:backfill=easy"])
+def test_a_plan_counts_on_targets_that_an_outage_will_give_back(policy: str) -> None:
+    bench = bench_of(policy, "0-3", ("0-2", 50.0, 2000.0))
+    bench.did(bench.scheduler.went_offline(Idset(7), 100.0))
+    bench.submit(1, nodes=4, exclusive=True, duration=100.0)
+    bench.submit(2, nodes=1, exclusive=True, duration=3000.0)  # would delay the first
+    bench.submit(3, nodes=1, exclusive=True, duration=1900.0)
+    starts = bench.starts()
+    assert bench.scheduler.why(1, 100.0).earliest_s == 2000.0
+    assert starts == {3: "3"}
+
+
+def test_a_job_is_told_which_outage_keeps_it_and_with_which_limit_it_fits() -> None:
+    bench = bench_of("easy", "0-1", ("0-1", 100.0 + 180.0, 100.0 + 780.0))
+    bench.submit(1, nodes=2, duration=600.0)
+    bench.run()
+    assert bench.why(1) == (
+        "outage o0 keeps n[0-1] from Jan01 00:04 UTC to Jan01 00:14 UTC; the limit of 10m crosses it; "
+        "it fits with --time-limit 3m"
+    )
+    bench.submit(2, nodes=1, exclusive=True, duration=60.0)
+    bench.submit(3, nodes=2, exclusive=True, duration=600.0)
+    assert list(bench.starts()) == [2]
+    assert "outage" not in bench.why(3)
+
+
+def test_of_several_outages_the_one_is_named_before_which_it_would_fit() -> None:
+    bench = bench_of("fifo", "0-1", ("0", 150.0, 160.0), ("1", 400.0, 500.0))
+    bench.submit(1, nodes=1, duration=600.0)
+    bench.run()
+    assert "outage o1 keeps n1 " in bench.why(1)
+    assert bench.why(1).endswith("it fits with --time-limit 5m")
+
+
+def test_feasibility_ignores_outages() -> None:
+    bench = bench_of("easy", "0-1", ("0-1", 50.0, 1e9))
+    assert bench.submit(1, nodes=2, duration=60.0) == []
+    bench.run()
+    assert bench.scheduler.why(1, 100.0).earliest_s == 1e9
+
+
+def test_an_outage_that_is_called_off_keeps_nothing() -> None:
+    bench = bench_of("firstfit", "0", ("0", 150.0, 160.0))
+    bench.submit(1, nodes=1, duration=60.0)
+    assert bench.starts() == {}
+    tell(bench)
+    assert list(bench.starts()) == [1]
+
+
+def test_an_outage_that_recurs_keeps_targets_each_time() -> None:
+    bench = bench_of("firstfit", "0", ("0", 50.0, 60.0, 100.0))
+    bench.submit(1, nodes=1, duration=50.0)
+    bench.submit(2, nodes=1, duration=51.0)
+    assert list(bench.starts()) == [1]
+    bench.free(1)
+    assert bench.starts() == {}
+    bench.now_s = 159.0
+    assert bench.starts() == {}
+    assert bench.scheduler.next_notice_s == 160.0  # a pass comes by itself when it ends
+    bench.now_s = 160.0
+    bench.submit(3, nodes=1, duration=91.0)
+    assert list(bench.starts()) == [2]
+
+
+def test_an_elastic_job_does_not_grow_onto_what_an_outage_will_take() -> None:
+    bench = bench_of("easy", "0-3", ("2-3", 150.0, 160.0))
+    bench.submit(1, jobspec("1-4", duration=600.0))
+    bench.submit(2, jobspec("1-4", duration=50.0))
+    bench.run()
+    bench.now_s = 110.0
+    bench.run()
+    assert set(Idset.parse(bench.places[1])) <= {0, 1}
+
+
+def test_so_many_outages_are_known_at_most() -> None:
+    one = Outage("o", Idset(1), 0.0, 1.0)
+    assert len(Outages([one] * OUTAGES_MAX).all) == OUTAGES_MAX
+    with pytest.raises(LimitExceeded, match=str(OUTAGES_MAX)):
+        Outages([one] * (OUTAGES_MAX + 1))
+
+
+def test_what_is_left_of_so_many_shapes_is_remembered_at_most() -> None:
+    bench = bench_of("firstfit", "0", ("0", 150.0, 160.0))
+    pool = bench.scheduler.group("default").pool
+    for jobid in range(REMAINING_MAX + 2):
+        bench.submit(jobid, nodes=1, duration=60.0, constraint={"hostlist": [f"n[0,{jobid + 1}]"]})
+    bench.run()
+    assert 0 < len(pool.remaining) <= REMAINING_MAX
+
+
+# ---- the judge
+
+class MadeJob(NamedTuple):
+    """A job of a made-up site; `limit_s` 0 for none, `lasts_s` is how long it runs."""
+
+    jobid: int
+    at_s: float
+    limit_s: float
+    lasts_s: float
+    wanted: dict[str, Any]
+
+
+class MadeSite:
+    """A made-up site under a policy: outages drain their targets and give them back, jobs come and end."""
+
+    def __init__(self, seed: int, policy: str) -> None:
+        chance = random.Random(f"{seed} {policy}")
+        self.targets = chance.randint(2, 8)
+        self.outages: list[tuple[set[int], float, float, float]] = []
+        recurs = chance.random() < 0.4
+        for _ in range(chance.randint(1, 6)):
+            some = set(chance.sample(range(self.targets), chance.randint(1, self.targets)))
+            from_s, lasts_s = chance.choice((chance.uniform(0, 4000), chance.randint(0, 40) * 100.0)), 0.0
+            lasts_s = chance.choice((chance.uniform(1, 600), 300.0))
+            every_s = 2500.0 + lasts_s if recurs and len(self.outages) == 0 else 0.0
+            self.outages.append((some, from_s, from_s + lasts_s, every_s))
+        self.jobs = [self._job(chance, jobid, recurs) for jobid in range(1, 26)]
+        self.scheduler = scheduler_of(policy, ("default",))
+        self.starts: dict[int, float] = {}
+        self.crossings: list[str] = []
+        self._held: dict[int, ResourceSet] = {}
+
+    def _job(self, chance: random.Random, jobid: int, recurs: bool) -> MadeJob:
+        wanted: dict[str, Any] = chance.choice((
+            {"nodes": chance.randint(1, self.targets), "exclusive": True},
+            {"nodes": chance.randint(1, self.targets), "cores": chance.randint(1, 4)},
+            {"nslots": chance.randint(1, 4 * self.targets)},
+            {"nslots": chance.randint(1, 2), "gpus": 1},
+            {"nodes": 1, "constraint": {"properties": ["ssd"]}},
+        ))  # fmt: skip
+        limit_s = float(chance.choice((50, 100, 300, 600, 1200)))
+        if not recurs and chance.random() < 0.1:
+            limit_s = 0.0
+        lasts_s = chance.uniform(1, 800) if not limit_s else limit_s * chance.choice((1.0, 1.0, 0.5, 0.1))
+        return MadeJob(jobid, chance.choice((0.0, chance.uniform(0, 3000))), limit_s, lasts_s, wanted)
+
+    def run(self) -> None:
+        scheduler, agenda, number = self.scheduler, list[tuple[float, int, str, Any]](), 0
+
+        def at(time_s: float, do: str, what: Any = None) -> None:
+            nonlocal number
+            number += 1
+            heappush(agenda, (time_s, number, do, what))
+
+        R = make_r(f"0-{self.targets - 1}", cores=4, gpus=1, ssd="0")  # noqa: N806 - RFC 20
+        scheduler.grown("default", R, R.ranks, Idset(0))
+        known = [
+            Outage(f"o{at}", Idset.of(some), *times) for at, (some, *times) in enumerate(self.outages)
+        ]  # fmt: skip
+        scheduler.updated("default", now_s=0.0, outages=Outages(known))
+        for job in self.jobs:
+            at(job.at_s, "job", job)
+        for some, from_s, until_s, every_s in self.outages:
+            for time in range(6 if every_s else 1):
+                at(from_s + time * every_s, "turn", some)
+                at(until_s + time * every_s, "turn", some)
+        by_id = {job.jobid: job for job in self.jobs}
+        passes = 0
+        while agenda:
+            now_s = agenda[0][0]
+            while agenda and agenda[0][0] == now_s:
+                _, _, do, what = heappop(agenda)
+                if do == "job":
+                    asked = spec(duration=what.limit_s, **what.wanted)
+                    scheduler.alloc(what.jobid, 16, what.jobid % 3, what.at_s, asked, now_s)
+                elif do == "end":
+                    scheduler.free(what, self._held.pop(what), True, now_s)
+                elif do == "turn":
+                    down = {rank for rank in what if self._is_out(rank, now_s)}
+                    scheduler.went_offline(Idset.of(down), now_s)
+                    scheduler.went_online(Idset.of(what - down), now_s)
+            for effect in scheduler.schedule(now_s):
+                if isinstance(effect, Granted):
+                    job = by_id[effect.jobid]
+                    self._held[job.jobid] = ResourceSet.parse(effect.R)
+                    self._judge(job, self._held[job.jobid].ranks, now_s)
+                    at(now_s + job.lasts_s, "end", job.jobid)
+            scheduler.check()
+            passes += 1
+            assert passes < 2000
+            if agenda and now_s < scheduler.next_notice_s < agenda[0][0]:
+                at(scheduler.next_notice_s, "wake")
+
+    def _is_out(self, rank: int, now_s: float) -> bool:
+        for some, from_s, until_s, every_s in self.outages:
+            for time in range(6 if every_s else 1):
+                if rank in some and from_s + time * every_s <= now_s < until_s + time * every_s:
+                    return True
+        return False
+
+    def _judge(self, job: MadeJob, ranks: Idset, now_s: float) -> None:
+        self.starts[job.jobid] = now_s
+        end_s = now_s + job.limit_s if job.limit_s else 1e12
+        for some, from_s, until_s, every_s in self.outages:
+            for time in range(20 if every_s else 1):
+                begin_s = from_s + time * every_s
+                if some & set(ranks) and begin_s < end_s and now_s < until_s + time * every_s:
+                    self.crossings.append(f"job {job.jobid} on {ranks} from {now_s} to {end_s}: {begin_s}")
+
+
+CASES = [(seed, policy) for seed in range(84) for policy in POLICIES]
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_no_start_crosses_an_outage_and_all_that_waits_starts(part: int) -> None:
+    for seed, policy in first(CASES)[part::8]:
+        site = MadeSite(seed, policy)
+        site.run()
+        assert not site.crossings, f"{policy}, seed {seed}: {site.crossings}"
+        assert len(site.starts) == len(site.jobs), f"{policy}, seed {seed}: {site.jobs} started {site.starts}"
+
+
+def test_the_judge_sees_a_start_that_crosses() -> None:
+    site = MadeSite(1, "firstfit")
+    site.scheduler.updated = lambda *args, **kwargs: []  # type: ignore[method-assign]
+    site.run()
+    assert site.crossings
