@@ -343,10 +343,12 @@ def parse_engine(text: str) -> tuple[str, str]:
     kind, colon, hosts = text.partition(":")
     if kind == PROCESSES and hosts.isascii() and hosts.isdecimal() and len(hosts) < 5 and int(hosts):
         return kind, f"p[0-{int(hosts) - 1}]"
-    if kind == SSH and hosts:
+    if kind == SSH:
+        if not hosts:
+            raise InvalidValue(f"engine {text!r} names no hosts: give them as in ssh:n[1-4]")
         Hostlist.parse(hosts)
         return kind, hosts
-    if colon or kind not in ENGINE_KINDS or kind in (SSH, PROCESSES):
+    if colon or kind not in ENGINE_KINDS or kind == PROCESSES:
         raise InvalidValue(f"engine {text[:80]!r} is not one of {ENGINE_TEXT}")
     return kind, ""
 

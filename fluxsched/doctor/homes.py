@@ -26,9 +26,9 @@ from fluxsched.doctor.installed import Check, CheckState
 from fluxsched.engine.engines import chosen_engine, found_kind, listening_address
 from fluxsched.engine.process import start_engine
 from fluxsched.errors import FluxschedError
+from fluxsched.executor.cleanup import check_socket_room
 from fluxsched.executor.wire import VERSION
 from fluxsched.flux.install import examine
-from fluxsched.instance.instance import UNIX_PATH_BYTES_MAX
 from fluxsched.messaging.router import MIB, free_bytes, shortage
 from fluxsched.store.repair import fault_of, open_read_only
 from fluxsched.store.schema import SCHEMA_VERSION
@@ -37,7 +37,6 @@ from fluxsched.system.files import (
     DATABASE_NAME,
     OWNER_NAME,
     PREFIX,
-    SOCKET_NAME,
     base_directory,
     last_end,
     logs_directory,
@@ -46,8 +45,6 @@ from fluxsched.system.files import (
 DIRECTORIES, INSTANCES, ENGINE = "Directories", "Instances", "Engine"
 REACH_S = 20.0
 """Time within which the hosts of an engine have to report (seconds)."""
-RANDOM_CHARS = 8
-"""Number of characters that tempfile adds to the name of a run directory."""
 ANSWER_S = 5.0
 """Time within which an instance has to answer (seconds)."""
 SKEW_MAX_S = 2.0
@@ -73,6 +70,8 @@ def instances() -> Iterator[Check]:
     stale = []
     for path in sorted(base_directory().glob(f"{PREFIX}{os.getuid()}-*")):
         info = read_info(path)
+        if info is not None and "uri" not in info:
+            continue  # a keeper of another instance's host has its sockets here
         if info is not None:
             yield _running_instance(str(info["uri"]), int(info["pid"]))
         elif _is_stale(path):
@@ -116,10 +115,11 @@ def engine(environment: Mapping[str, str]) -> Iterator[Check]:
 def _run_root() -> Check:
     base, wanted = base_directory(), os.environ.get("XDG_RUNTIME_DIR")
     name = "run directories"
-    longest = base / f"{PREFIX}{os.getuid()}-{'x' * RANDOM_CHARS}" / SOCKET_NAME
-    if len(os.fsencode(longest)) > UNIX_PATH_BYTES_MAX:
-        text = f"{base} is too long for a socket in it (limit {UNIX_PATH_BYTES_MAX} bytes)"
-        return Check(DIRECTORIES, name, "fail", text, "set XDG_RUNTIME_DIR to a shorter one")
+    try:
+        check_socket_room(base, "XDG_RUNTIME_DIR")
+    except FluxschedError as fault:
+        text, _, remedy = str(fault).partition(": ")
+        return Check(DIRECTORIES, name, "fail", text, remedy)
     if not os.access(base, os.W_OK | os.X_OK):
         return Check(
             DIRECTORIES, name, "fail", f"{base} cannot be written", "set XDG_RUNTIME_DIR to a writable directory"

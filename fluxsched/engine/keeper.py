@@ -24,7 +24,7 @@ from fluxsched.engine.guard import AWAITED, SPOOL_NAME, TEMPORARY_NAME, KeeperGu
 from fluxsched.engine.report import INTRODUCTION_BYTES_MAX, HostReport, Introduction, read_introduction
 from fluxsched.errors import Disconnected, FluxschedError, LimitExceeded, RemoteProtocolError
 from fluxsched.executor.base import Reports
-from fluxsched.executor.cleanup import clear_in_turns
+from fluxsched.executor.cleanup import check_socket_room, clear_in_turns
 from fluxsched.executor.keeper import CLEAR_S, KeeperOutside, KeeperService, LeaseTerms
 from fluxsched.executor.local import LocalExecutor
 from fluxsched.executor.pieces import PieceInbox, pieces
@@ -33,6 +33,7 @@ from fluxsched.protocol import framing
 from fluxsched.protocol.framing import NORESPONSE, STREAMING, decode, encode, make_request
 from fluxsched.protocol.messages.instance import KeeperConnectRequest, KeeperMessages
 from fluxsched.system.clock import SystemClock
+from fluxsched.system.files import temporary_directory
 from fluxsched.system.log import logger, set_up_logging
 from fluxsched.system.loop import Faults, Turns
 from fluxsched.system.processes import settle
@@ -246,7 +247,11 @@ class EngineKeeper:
 # ---- the process
 
 def run_keeper(report: HostReport) -> int:
-    """Read the introduction to the instance that has got this host's report, and serve; return the exit status."""
+    """Read the introduction to the instance that has got this host's report, and serve; return the exit status.
+
+    Raises FluxschedError where tasks would not find their instance.
+    """
+    check_socket_room(Path(temporary_directory()), "TMPDIR")
     introduction = read_introduction(_read_line(0, INTRODUCTION_BYTES_MAX))
     _leave_streams()
     set_up_logging(None, 0)

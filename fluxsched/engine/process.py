@@ -457,8 +457,8 @@ def _judged(
     engine: Engine, settings: EngineSettings, found: EngineHosts, gathering: _Gathering
 ) -> tuple[list[HostReport], dict[str, str]]:
     """Return the reports in the engine's order, with the engine's names; log which hosts are missing."""
+    why = gathering.why() or f"nothing was printed within {settings.start_timeout_s:g} s"
     if not gathering.reports:
-        why = gathering.why() or f"nothing was printed within {settings.start_timeout_s:g} s"
         raise FluxschedError(f"engine {engine.identity}: none of {len(found.hosts)} hosts has reported: {why}")
     names = _engine_names(found.hosts, gathering.reports)
     order = {host: at for at, host in enumerate(found.hosts)}
@@ -466,8 +466,8 @@ def _judged(
     resources_of(reports)  # raises for hosts that reported twice
     check_versions(reports)
     if missing := [host for host in found.hosts if host not in names.values()]:
-        text, why = "engine %s: %s did not report within %g s and are left out: %s", gathering.why()
-        log.warning(text, engine.identity, some_of(missing), settings.start_timeout_s, why or "no reason is known")
+        text = "engine %s: hosts are left out until they report: %s: %s"
+        log.warning(text, engine.identity, some_of(missing), why)
     return reports, {ours: theirs for ours, theirs in names.items() if ours != theirs}
 
 
@@ -531,6 +531,11 @@ class StartedEngine:
     def identity(self) -> str:
         """Name of the engine with that of its allocation, such as `slurm:1234`."""
         return self._engine.identity
+
+    @property
+    def address(self) -> str:
+        """Address at which the hosts reach the instance (after `listen`)."""
+        return self.introduction.endpoint.removeprefix(TCP).rpartition(":")[0]
 
     def resources(self) -> ResourceSet:
         """Return R of the hosts, with their switches and the time at which the engine ends them."""

@@ -30,13 +30,25 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from fluxsched.core.jobid import format_f58
+from fluxsched.errors import FluxschedError
 from fluxsched.system import processes
 from fluxsched.system.clock import Clock, SystemClock, sleep
-from fluxsched.system.files import DATABASE_NAME, LOG_NAME, OWNER_NAME, PREFIX, base_directory, temporary_directory
+from fluxsched.system.files import (
+    DATABASE_NAME,
+    LOG_NAME,
+    OWNER_NAME,
+    PREFIX,
+    SOCKET_NAME,
+    base_directory,
+    temporary_directory,
+)
 from fluxsched.system.log import logger, set_up_logging
 from fluxsched.system.loop import Turns
 from fluxsched.system.processes import Stat, boot_id, is_within, living, path_of, signal_exactly, stat_of
+from fluxsched.transport.base import SOCKET_PATH_BYTES_MAX
 
+RANDOM_CHARS = 8
+"""Number of characters that tempfile adds to the name of a directory."""
 OWNER_BYTES_MAX = 4096
 """Maximum size of an owner file that is read; ours has some 150 bytes."""
 SWEEP_S = 1.0
@@ -277,6 +289,15 @@ def _named(pids: list[int]) -> str:
 def owned_prefix() -> str:
     """Return the prefix of the names of this user's directories."""
     return f"{PREFIX}{os.getuid()}-"
+
+
+def check_socket_room(base: Path, variable: str) -> None:
+    """Check that a socket may be in an owned directory below this one, which a variable names. Raises FluxschedError.
+    """
+    longest = base / (owned_prefix() + "x" * RANDOM_CHARS) / SOCKET_NAME
+    if len(os.fsencode(longest)) > SOCKET_PATH_BYTES_MAX:
+        text = f"{base} is too long for a socket in it (limit {SOCKET_PATH_BYTES_MAX} bytes)"
+        raise FluxschedError(f"{text}: set {variable} to a shorter directory")
 
 
 def own(path: Path) -> int:

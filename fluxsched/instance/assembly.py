@@ -54,7 +54,7 @@ from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.executor.base import Executor, Reports, TaskSettings
 from fluxsched.flux.endpoint import serve_instance, serve_jobs
 from fluxsched.history.samples import Sampling, StateIntervals
-from fluxsched.instance.enclosing import ENGINE_ATTRIBUTE, Enclosing, Parent, attributes_of
+from fluxsched.instance.enclosing import ENGINE_ADDRESS_ATTRIBUTE, ENGINE_ATTRIBUTE, Enclosing, Parent, attributes_of
 from fluxsched.instance.hosts import HeldHosts
 from fluxsched.jobs.effects import Kill
 from fluxsched.jobs.manager import JobManager, StoredJob
@@ -237,10 +237,14 @@ class Assembly:
         }
         self.modules.add_builtin(stats)
         self.instance.serve_common({**stats, "history": lambda request: request.respond(self.past.report())})
+        engine = self.settings.engine
+        of_engine = {} if engine is None else {
+            ENGINE_ATTRIBUTE: engine.identity, ENGINE_ADDRESS_ATTRIBUTE: engine.address,
+        }  # fmt: skip
         self.instance.set_attributes(
             {
                 **attributes_of(self.settings.parent),
-                **({} if self.settings.engine is None else {ENGINE_ATTRIBUTE: self.settings.engine.identity}),
+                **of_engine,
                 "rank": "0",
                 "size": str(len(self.resource.module.resources.ranks)),
                 "security.owner": str(os.getuid()),

@@ -50,6 +50,8 @@ ENCLOSING_VARIABLE = "FLUX_ENCLOSING_ID"
 """Variable with the id of the parent's job that an instance is, as named by Flux."""
 ENGINE_ATTRIBUTE = "engine"
 """Attribute with the identity of the engine that holds the hosts of an instance, if one does."""
+ENGINE_ADDRESS_ATTRIBUTE = "engine-address"
+"""Attribute with the address at which the keepers of these hosts reach the instance."""
 _OF_A_JOB = re.compile(r"FLUX_JOB_(ID|SIZE|NNODES|CC)|FLUX_TASK_.*|PMI_.*")
 """Variables that make a task know itself: what runs inside an instance that is this task is another one's."""
 
@@ -123,6 +125,16 @@ def with_program(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "PATH": path}
 
 
+def _attribute(handle: Handle, name: str) -> str:
+    """Return an attribute of an instance, empty if it has none of this name."""
+    try:
+        return str(handle.rpc("attr.get", {"name": name})["value"])
+    except RPCError as error:
+        if error.errnum != errno.ENOENT:
+            raise
+        return ""
+
+
 class Enclosing(NamedTuple):
     """Job in which this process runs, and the URI of its instance."""
 
@@ -133,19 +145,18 @@ class Enclosing(NamedTuple):
     is_elastic: bool = False
     engine: str = ""
     """The engine that holds the hosts of its instance, empty if that has one host only."""
+    engine_address: str = ""
+    """Address at which these hosts reach its instance; a loopback address if they are all this machine."""
 
     def looked_up(self) -> Enclosing:
         """Return the job with its current state. Raises RPCError if its instance does not answer."""
         with Handle(self.uri) as handle:
             found = handle.rpc("job-manager.lookup", {"id": self.jobid, "keys": ["R", "jobspec"]})
-            engine = ""
-            try:
-                engine = str(handle.rpc("attr.get", {"name": ENGINE_ATTRIBUTE})["value"])
-            except RPCError as error:
-                if error.errnum != errno.ENOENT:
-                    raise
+            engine, address = _attribute(handle, ENGINE_ATTRIBUTE), _attribute(handle, ENGINE_ADDRESS_ATTRIBUTE)
         elastic = Jobspec.parse(found["jobspec"]).request.elastic
-        return self._replace(resources=ResourceSet.parse(found["R"]), is_elastic=elastic, engine=engine)
+        return self._replace(
+            resources=ResourceSet.parse(found["R"]), is_elastic=elastic, engine=engine, engine_address=address
+        )
 
     async def follow_size(self, sized: Callable[[ResourceSet, Mapping[str, Any]], None]) -> None:
         """Call `sized` with what the job has, at first and at each change, and the configuration of its instance; until

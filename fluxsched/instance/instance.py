@@ -42,6 +42,7 @@ from fluxsched.executor.cleanup import (
     OWNER_BYTES_MAX,
     PROGRAM,
     SWEEP_S,
+    check_socket_room,
     own,
     owned_prefix,
     remove_dead,
@@ -81,7 +82,6 @@ from fluxsched.system.files import (
     ENDED,
     LOG_NAME,
     PAGE_NAME,
-    SOCKET_NAME,
     SPOOL_NAME,
     base_directory,
     begin_line,
@@ -516,23 +516,18 @@ async def end_modules(modules: ModuleService, turns: Turns) -> None:
 # ---- the run directory
 
 
-UNIX_PATH_BYTES_MAX = 107
-"""Capacity of `sun_path`; a longer run directory cannot have a socket in it."""
 LOOK_S = 0.01
 """Interval in which a start checks whether another process has removed a directory (seconds)."""
 
 
 def make_run_directory() -> tuple[Path, int]:
     """Return a new private run directory, and the descriptor whose closing ends the ownership."""
-    path = Path(tempfile.mkdtemp(prefix=owned_prefix(), dir=base_directory()))
+    base = base_directory()
+    if not is_text(str(base)):
+        raise FluxschedError(f"directory '{printable(str(base))}' is not UTF-8 text: set XDG_RUNTIME_DIR")
+    check_socket_room(base, "XDG_RUNTIME_DIR")
+    path = Path(tempfile.mkdtemp(prefix=owned_prefix(), dir=base))
     try:
-        if not is_text(str(path)):
-            raise FluxschedError(f"run directory '{printable(str(path))}' is not UTF-8 text: set XDG_RUNTIME_DIR")
-        if len(os.fsencode(path / SOCKET_NAME)) > UNIX_PATH_BYTES_MAX:
-            raise FluxschedError(
-                f"run directory {path} is too long for a socket (limit {UNIX_PATH_BYTES_MAX} bytes): "
-                "set XDG_RUNTIME_DIR"
-            )
         return path, own(path)
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)

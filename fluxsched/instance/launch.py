@@ -36,7 +36,7 @@ from fluxsched.config.inventory import Sources, build_inventory, fake_resources,
 from fluxsched.config.policies import check_files, check_policies, composed
 from fluxsched.config.reader import Config, load_config
 from fluxsched.config.toml import TomlFault, raise_faults
-from fluxsched.config.values import JOB_ENGINE, NO_ENGINE, PROCESSES, EngineSettings, SchedulerSettings, parse_engine
+from fluxsched.config.values import JOB_ENGINE, NO_ENGINE, EngineSettings, SchedulerSettings, parse_engine
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.resources import ResourceSet
 from fluxsched.engine.port import LOOPBACK
@@ -215,7 +215,7 @@ def _job_of_hosts(options: StartOptions, config: Config) -> Enclosing | None:
 def _engine_of_job(config: Config, around: Enclosing) -> EngineSettings:
     """Return the settings of the engine of an instance that is a job over several hosts."""
     address = config.engine.address
-    if address is None and around.engine.startswith(f"{PROCESSES}:"):  # hosts of these names are nowhere
+    if address is None and around.engine_address == LOOPBACK:  # the names may be those of no host
         address = LOOPBACK
     return replace(config.engine, kind=JOB_ENGINE, address=address)
 

@@ -20,6 +20,7 @@ from fluxsched.instance.launch import StartOptions, check_config, check_start, s
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.files import ENGINE_NAME
 from fluxsched.system.processes import children_of, stat_of
+from fluxsched.transport.base import SOCKET_PATH_BYTES_MAX
 from tests.engine.fakes import Fakes
 from tests.site import WAIT_S, World
 from tests.source import ROOT
@@ -121,6 +122,21 @@ async def test_a_start_that_fails_leaves_no_process(world: World) -> None:
         Instance(replace(settings, bind=("tcp://no.such.host.invalid:1",), insecure_tcp=True))
     settings.engine.abandon()
     assert not any(map(is_alive, pids))
+
+
+async def test_a_host_whose_directories_are_too_long_for_sockets_gets_no_jobs_and_the_log_has_the_remedy(
+    world: World, monkeypatch: pytest.MonkeyPatch, eventually: Callable[[Callable[[], bool]], Awaitable[None]]
+) -> None:
+    """Else its jobs would run and not find their instance."""
+    long = world.directory / ("x" * SOCKET_PATH_BYTES_MAX)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    instance = await world.bare(engine="processes:1")
+    log = instance.run_directory / "log"
+    said = f"{long} is too long for a socket in it (limit 107 bytes): set TMPDIR to a shorter directory"
+    await eventually(lambda: said in log.read_text())
+    client = await world.client(instance)
+    assert not (await client.rpc("resource.status"))["online"]
 
 
 def test_other_faults_of_a_start_end_the_engine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +243,16 @@ async def test_an_instance_that_is_a_job_over_several_hosts_runs_its_tasks_there
     assert len(outer) == 2, "each task has the address of the outermost instance on its own host"
     assert sum(line.endswith("p[0-1]") for line in lines) == 2, "and finds it there"
     assert all(map(is_alive, pids_of(instance)))
+
+
+async def test_instances_in_jobs_over_hosts_are_nested_three_levels_deep(world: World) -> None:
+    instance = await world.instance(engine="processes:2")
+    await online(world, instance, "0-1")
+    innermost = "fluxsched run -l -N2 -n2 sh -c 'echo $FLUXSCHED_LEVEL'"
+    words = ("alloc", "-N2", "fluxsched", "alloc", "-N2", "fluxsched", "alloc", "-N2", "sh", "-c", innermost)
+    status, printed = await command(instance, *words)
+    assert status == 0, printed
+    assert sorted(printed.splitlines()) == ["0: 4", "1: 4"]
 
 
 async def test_an_elastic_job_gives_back_a_host_on_which_its_tasks_were_killed(

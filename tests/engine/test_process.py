@@ -172,7 +172,7 @@ def test_a_host_that_does_not_report_is_left_out_and_named(
     started = hosts.start()
     assert started.hosts == ("p0", "p2")
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert "p1 did not report within 60 s and are left out" in warning
+    assert "hosts are left out until they report: p1: " in warning
     assert "exit status 3: no room on p1" in warning
 
 

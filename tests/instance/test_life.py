@@ -22,6 +22,7 @@ import pytest
 import fluxsched
 from fluxsched.client.find import find_uri
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue
+from fluxsched.executor import cleanup
 from fluxsched.executor.cleanup import OWNER_BYTES_MAX, SWEEP_S, remove_dead
 from fluxsched.executor.proxy import LocalKeeperHost
 from fluxsched.instance import instance as run_directory
@@ -187,7 +188,7 @@ CLOCK = Still()
 
 @pytest.fixture
 def base(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_directory, "UNIX_PATH_BYTES_MAX", 4096)  # pytest's own directories are long
+    monkeypatch.setattr(cleanup, "SOCKET_PATH_BYTES_MAX", 4096)  # pytest's own directories are long
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("FLUXSCHED_URI", raising=False)
     return tmp_path
@@ -301,10 +302,10 @@ def test_an_interrupted_sweep_is_finished_by_the_next(left, dead_pid, monkeypatc
 
 
 def test_a_directory_that_is_too_long_for_a_socket_is_refused_and_goes(tmp_path, monkeypatch):
-    base = tmp_path / ("x" * run_directory.UNIX_PATH_BYTES_MAX)
+    base = tmp_path / ("x" * cleanup.SOCKET_PATH_BYTES_MAX)
     base.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(base))
-    with pytest.raises(FluxschedError, match=r"too long for a socket \(limit 107 bytes\): set XDG_RUNTIME_DIR"):
+    with pytest.raises(FluxschedError, match=r"too long for a socket in it \(limit 107 bytes\): set XDG_RUNTIME_DIR"):
         make_run_directory()
     assert list(base.iterdir()) == []
 

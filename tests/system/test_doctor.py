@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from fluxsched.doctor import homes
+from fluxsched.system.files import INFO_NAME, PREFIX
 
 GOLDEN = r"""
 Installed
@@ -127,6 +129,15 @@ def test_instances_that_are_silent_or_were_killed_are_named(
         f"1 run directories of killed instances: {Path(killed.uri.removeprefix('ipc://')).parent}"
     )
     assert named(found, "last end")[1].startswith("the last instance ended unexpectedly after ")
+
+
+@pytest.mark.usefixtures("without_homes")
+def test_the_directory_of_a_hosts_keeper_is_no_instance(user: Any) -> None:
+    user.environ["XDG_RUNTIME_DIR"] = str(user.directory)
+    keeper = user.directory / f"{PREFIX}{os.getuid()}-keeper"
+    keeper.mkdir()
+    keeper.joinpath(INFO_NAME).write_text(json.dumps({"pid": os.getpid()}))
+    assert not [check for check in user("doctor", "--json").json["checks"] if check["section"] == homes.INSTANCES]
 
 
 @pytest.mark.usefixtures("without_homes")
