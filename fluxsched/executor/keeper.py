@@ -300,7 +300,7 @@ class KeeperService:
         self._disarm()
         unstored = self._unstored()
         held = [
-            msg.HeldJob(jobid, job.attempt, job.runs, str(job.ranks), str(unstored.get(jobid, "")))
+            msg.HeldJob(jobid, job.attempt, job.runs, str(job.ranks), str(unstored.get(jobid, "")), job.signals)
             for jobid, job in self._jobs.items()
         ]
         fences = [fence for job in self._jobs.values() for fence in job.fences]
@@ -453,6 +453,9 @@ class KeeperService:
         return self._task_settings
 
     def _signal(self, one: msg.SignalJob) -> None:
+        job = self._jobs.get(one.jobid)
+        if job is not None:
+            job.signals += 1
         if one.signum in TERMINATING:
             self._forwarder.give_up(one.jobid)
         self._executor.kill(one.jobid, one.signum, one.grace_s)
@@ -587,6 +590,7 @@ class KeptJob:
 
     __slots__ = (
         "_gates", "_may_open", "_r", "_ranks", "attempt", "expiration_s", "fences", "has_ended", "limit", "runs",
+        "signals",
     )  # fmt: skip
 
     def __init__(self, start: msg.StartJob, ranks: Idset | None) -> None:
@@ -600,6 +604,8 @@ class KeptJob:
         self.expiration_s = start.expiration_s
         self.limit: Timer | None = None
         self.runs = False
+        self.signals = 0
+        """Number of messages that had it signaled."""
         self.fences: tuple[msg.PmiFence, ...] = ()
         """The last two messages of its tasks for those of other hosts."""
         self.has_ended = False

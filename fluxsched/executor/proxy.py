@@ -506,7 +506,7 @@ class GivenJob:
     """Job that is given to a keeper, or is to be."""
 
     __slots__ = (
-        "_ending",
+        "_counted",
         "_grace_s",
         "_grown",
         "_outdated",
@@ -536,9 +536,9 @@ class GivenJob:
         """True while further input may be sent; input after a piece that exceeded a limit would follow a gap."""
         self.tries = 0
         self.signals: list[tuple[int, float | None]] = []
-        """Sent to it before its processes were on record: another keeper than now may have to start it."""
-        self._ending: tuple[int, float | None] | None = None
-        """The last signal that is to end it."""
+        """Not known to have arrived: a connection may end first, or another keeper have to start the job."""
+        self._counted: int | None = None
+        """How many before these its keeper has handled; None while that is not known."""
         self.going = EMPTY
         """Targets that it is to give back."""
         self._grace_s: float | None = None
@@ -558,19 +558,15 @@ class GivenJob:
 
     def signal(self, signum: int, grace_s: float | None) -> None:
         """Have the job's tasks signaled."""
-        if signum in TERMINATING:
-            self._ending = signum, grace_s
-        if self.link is None or self.record is None:
-            self.signals.append((signum, grace_s))
+        self.signals.append((signum, grace_s))
+        if len(self.signals) > SIGNALS_MAX:
+            del self.signals[0]
+            self._counted = None if self._counted is None else self._counted + 1
         if self.link is not None:
             self.link.send(msg.SignalJob(self.launch.jobid, signum, grace_s))
 
     def repeat(self) -> None:
-        """Have the keeper, when it is back, told again that the job is to end or to give back targets: it may not have
-        heard it.
-        """
-        if self._ending is not None and self._ending not in self.signals:
-            self.signals.append(self._ending)
+        """Have the keeper, when it is back, told again to give back targets: it may not have heard it."""
         if self.going:
             self._shrunk = [msg.ShrinkJob(self.launch.jobid, str(self.going), self._grace_s)]
 
@@ -605,8 +601,11 @@ class GivenJob:
         if self.link is not None:
             self.link.send(one)
 
-    def given(self, link: KeeperLink) -> None:
-        """Send the keeper that now has the job the messages that the previous one, if any, may not have handled."""
+    def given(self, link: KeeperLink, handled: int = 0) -> None:
+        """Send the keeper that now has the job, and has handled so many of its signals, what may not have arrived."""
+        if self._counted is not None:  # else those that it has handled are of an instance before
+            del self.signals[: max(0, handled - self._counted)]
+        self._counted = handled
         for signum, grace_s in self.signals:
             link.send(msg.SignalJob(self.launch.jobid, signum, grace_s))
         link.send(*self._grown, *self._shrunk)
@@ -617,7 +616,6 @@ class GivenJob:
 
     def settled(self) -> None:
         """Discard pending messages, since the processes are on record: no other keeper starts the job."""
-        self.signals.clear()
         self._grown.clear()
         self._shrunk.clear()
 
@@ -635,7 +633,7 @@ class GivenJob:
                 link.send(msg.GrowJob(jobid, r, str(missing)))
             if surplus := has - ranks - self.going:
                 link.send(msg.ShrinkJob(jobid, str(surplus)))
-        self.given(link)
+        self.given(link, held.signals)
 
     def released(self, ranks: Idset) -> Idset:
         """Record that nothing is left on these targets by the keeper's report; return those for which that was unknown.
@@ -695,6 +693,8 @@ class KeeperHost(Protocol):
 
 # ---- the connection to a keeper
 
+SIGNALS_MAX = 256
+"""Signals of a job that are kept until it is known that they have arrived; older ones have, or are lost."""
 RECEIVE_MAX = 64
 """Transport messages taken at a time."""
 

@@ -240,6 +240,8 @@ class HeldJob(msgspec.Struct, frozen=True, gc=False):
     """The targets where it was to run tasks and that are not released (idset)."""
     released: str = ""
     """The targets whose release is not known to be stored (idset); its reports follow."""
+    signals: int = 0
+    """Number of `signal` messages for it that the keeper has handled: what was sent later is sent again."""
 
 
 class KeeperWelcome(KeeperMessage, frozen=True, tag="welcome"):

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from signal import SIGKILL, SIGTERM
+from signal import SIGCONT, SIGHUP, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2
 from typing import Any
 
 import pytest
@@ -334,6 +334,56 @@ async def test_a_job_that_was_to_end_while_its_host_was_away_is_ended_when_that_
     site.tasks("n1").signals.clear()
     site.connect("n1")
     await site.until(lambda: (1, SIGTERM) in site.tasks("n1").signals)
+
+
+async def test_signals_that_a_host_has_missed_are_sent_again_and_no_others(site):
+    site.executor.start(site.launch(1, "1"))
+    await site.until(lambda: site.reported("started"))
+    signals = site.tasks("n1").signals
+    site.executor.kill(1, SIGUSR1)
+    await site.until(lambda: signals)
+    site.cables["n1"].receive = lambda limit: []  # nothing arrives there any more
+    site.executor.kill(1, SIGUSR2)
+    site.executor.kill(1, SIGTERM)
+    site.cables["n1"].close()
+    await site.until(lambda: not site.present["n1"])
+    site.executor.kill(1, SIGUSR1)
+    for number in (SIGCONT, SIGHUP):
+        site.connect("n1")
+        await site.until(lambda: site.present["n1"])
+        site.executor.kill(1, number)
+        await site.until(lambda: (1, number) in signals)  # noqa: B023 (awaited at once)
+        site.cables["n1"].close()
+        await site.until(lambda: not site.present["n1"])
+    assert signals == [(1, number) for number in (SIGUSR1, SIGUSR2, SIGTERM, SIGUSR1, SIGCONT, SIGHUP)]
+
+
+async def test_the_next_instance_sends_its_own_signals_though_the_keeper_has_had_as_many(site):
+    site.executor.start(site.launch(1, "1"))
+    await site.until(lambda: site.reported("started"))
+    signals = site.tasks("n1").signals
+    site.executor.kill(1, SIGUSR1)
+    await site.until(lambda: signals)
+    site.kill()
+    site.begin()
+    site.resume(ResumedJob(site.launch(1, "1"), site.records[1], begun_s=1.0))
+    site.executor.kill(1, SIGUSR2)
+    site.connect()
+    await site.until(lambda: signals[1:])
+    assert signals == [(1, SIGUSR1), (1, SIGUSR2)]
+
+
+async def test_so_many_signals_are_kept_for_a_host_that_is_away(site, monkeypatch):
+    monkeypatch.setattr("fluxsched.executor.proxy.SIGNALS_MAX", 2)
+    site.executor.start(site.launch(1, "1"))
+    await site.until(lambda: site.reported("started"))
+    site.cables["n1"].close()
+    await site.until(lambda: not site.present["n1"])
+    for number in (SIGCONT, SIGUSR1, SIGUSR2):
+        site.executor.kill(1, number)
+    site.connect("n1")
+    await site.until(lambda: len(site.tasks("n1").signals) == 2)
+    assert site.tasks("n1").signals == [(1, SIGUSR1), (1, SIGUSR2)]
 
 
 async def test_a_job_that_was_to_give_a_host_back_while_that_was_away_is_asked_again(site, monkeypatch):
