@@ -573,7 +573,8 @@ class LocalExecutor:
         if note is not None:
             self._reports.raised(jobid, "memory", note)
         self._reports.record(jobid, None, no_op)
-        self._reports.finished(jobid, run.first_failure or run.status, run.meter.total(run.tasks.next))
+        usage = run.meter.total(run.tasks.next, is_part=run.launch.is_shared)
+        self._reports.finished(jobid, run.first_failure or run.status, usage)
 
     def _any_survives(self, run: JobProcesses) -> bool:
         """Return whether a process of a reaped job is left; strays are killed by this check, group members have been.

@@ -422,12 +422,14 @@ class Meter:
             figures["max_rss_is_bound"] = True
         return figures
 
-    def total(self, ntasks: int) -> dict[str, Any] | None:
-        """Return all figures, fit for JSON; None if the tasks never ran. Several tasks have a row each."""
+    def total(self, ntasks: int, *, is_part: bool = False) -> dict[str, Any] | None:
+        """Return all figures, fit for JSON; None if the tasks never ran. Several tasks have a row each, and so has a
+        single one whose job may have others on other hosts (`is_part`).
+        """
         if self._opened_s is None:
             return None
         total = self._figures(None, *self._sums)
-        if ntasks > 1:
+        if ntasks > 1 or is_part:
             total["tasks"] = [self._rows[task] for task in sorted(self._rows)]
         if ntasks > TASK_ROWS_MAX:
             total["tasks_left_out"] = ntasks - TASK_ROWS_MAX
@@ -462,9 +464,8 @@ def merged(parts: Sequence[tuple[Idset, Mapping[str, Any] | None]]) -> dict[str,
         total["max_rss_is_bound"] = True
     rows = {task: row for tasks, part in known for task, row in zip(tasks, part.get("tasks", ()), strict=False)}
     first = [rows[task] for task in takewhile(rows.__contains__, range(TASK_ROWS_MAX))]
-    if first:
+    if first and sum(len(tasks) for tasks, _ in parts) > 1:
         total["tasks"] = first
-        left_out = sum(len(tasks) for tasks, _ in known) - len(first)
-        if left_out:
+        if left_out := sum(len(tasks) for tasks, _ in known) - len(first):
             total["tasks_left_out"] = left_out
     return total

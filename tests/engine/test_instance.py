@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -276,6 +277,27 @@ async def test_an_elastic_job_gives_back_a_host_on_which_its_tasks_were_killed(
     events = (await command(instance, "job", "eventlog", jobid))[1]
     assert 'shrink ranks="1" note="' in events
     assert (await command(instance, "jobs", "-n", "-o", "{nodelist}"))[1].strip() == "p0", events
+
+
+async def test_an_elastic_job_that_has_grown_has_a_row_of_usage_for_its_first_task_too(
+    world: World, tmp_path: Path, eventually: Callable[[Callable[[], bool]], Awaitable[None]]
+) -> None:
+    """The keeper of that does not hear of tasks on other hosts."""
+    instance = await world.instance(engine="processes:2")
+    await online(world, instance, "0-1")
+    blocking = ("submit", "-N1", "--exclusive", "--requires=host:p1", "sleep", "inf")
+    other = (await command(instance, *blocking))[1].strip()
+    begun, may_end = tmp_path / "begun", tmp_path / "end"
+    script = f"echo >>{begun}; while ! test -e {may_end}; do sleep 0.1; done; exit $FLUX_TASK_RANK"
+    jobid = (await command(instance, "submit", "--elastic", "-N1-2", "sh", "-c", script))[1].strip()
+    await eventually(begun.exists)
+    await command(instance, "cancel", other)
+    await eventually(lambda: begun.read_text() == "\n\n")
+    may_end.touch()
+    await command(instance, "wait", jobid)
+    events = (await command(instance, "job", "eventlog", "--format=json", jobid))[1]
+    (finish,) = [one for one in map(json.loads, events.splitlines()) if one["name"] == "finish"]
+    assert [row["status"] for row in finish["context"]["usage"]["tasks"]] == [0, 256], events
 
 
 SSH = """

@@ -124,6 +124,17 @@ def test_rows_are_in_the_order_of_the_tasks_wherever_these_ran():
     assert [row["status"] for row in merged([(of("1,3"), odd), (of("0,2"), even)])["tasks"]] == [0, 1, 2, 3]
 
 
+def test_the_only_task_of_a_host_has_a_row_if_the_job_has_others_elsewhere():
+    meter = Meter(SystemClock())
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    meter.opened([pid])
+    meter.reaped(0, *os.wait4(pid, 0)[1:])
+    alone = meter.total(1, is_part=True)
+    meter.close()
+    assert "tasks" not in merged([(of("0"), alone)])
+    assert len(merged([(of("0"), alone), (of("1-2"), used(rows=2, first=1))])["tasks"]) == 3
+
+
 def test_rows_end_before_the_tasks_of_a_host_that_was_lost():
     parts = [(of("0-1"), used(rows=2)), (of("2-3"), None), (of("4-5"), used(rows=2, first=4))]
     found = merged(parts)
