@@ -58,8 +58,10 @@ KILLED_S = 5.0
 PROGRAM = 0
 """The instance's initial program among the ids of jobs."""
 SPARED = "no process of the job was left"
-HOSTS = "hosts"
-"""Key of the records by host of a job whose tasks are at the keepers of other hosts."""
+HOSTS, LEFT = "hosts", "left"
+"""Keys of the records by host of a job whose tasks are at the keepers of other hosts: of its parts, and of those that
+were given up with their host, until a keeper there has looked for them.
+"""
 ELSEWHERE = "its tasks are at the keepers of other hosts, which end them"
 
 

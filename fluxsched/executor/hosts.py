@@ -36,7 +36,7 @@ from fluxsched.executor.base import (
     Window,
     no_op,
 )
-from fluxsched.executor.cleanup import HOSTS
+from fluxsched.executor.cleanup import HOSTS, LEFT
 from fluxsched.executor.commands import HostCommand, HostCommands, command_launch
 from fluxsched.executor.forward import OutputReceiver
 from fluxsched.executor.keeper import TIMEOUT
@@ -199,6 +199,8 @@ class HostsExecutor:
         """The hosts of jobs that are on one only."""
         self._jobs: dict[int, HostsJob] = {}
         self._unsettled = 0
+        self._left: dict[int, dict[str, Any]] = {}
+        """Processes of parts that were given up with their hosts, until a keeper there has looked for them."""
         self._fences = PmiFences()
         self._commands = HostCommands(lambda number: self.kill(number, SIGTERM))
         self._output = OutputReceiver()
@@ -225,6 +227,7 @@ class HostsExecutor:
         """See `Executor.resume`."""
         resumed: dict[str, list[ResumedJob]] = {host: [] for host in self._hosts}
         left = _by_host(records)
+        self._left = {jobid: dict(one[LEFT]) for jobid, one in records.items() if isinstance(one, dict) and LEFT in one}
         for job in jobs:
             try:
                 self._resume_job(job, records.get(job.launch.jobid), resumed)
@@ -453,19 +456,33 @@ class HostsExecutor:
 
     def _record(self, host: str, jobid: int, record: object | None, then: Callable[[], None]) -> None:
         job = self._jobs.get(jobid)
+        if isinstance(record, dict) and LEFT in record:
+            self._left.setdefault(jobid, {})[host] = record[LEFT]
+            record = None
+        elif record is None and self._left.get(jobid, {}).pop(host, None) is not None and job is not None:
+            self._keep(job, then)
+            return
         if job is None and record is None and self._commands.has_any(jobid):
             return  # the end of the job waits for its commands, and this with it
         if job is None:
-            self._reports.record(jobid, None if record is None else {HOSTS: {host: record}}, then)
+            self._reports.record(jobid, self._remains(jobid) if record is None else {HOSTS: {host: record}}, then)
         elif record is not None:  # that of an end comes with the end
             job.parts[host].record = record
             self._keep(job, then)
         else:
             then()
 
+    def _remains(self, jobid: int) -> dict[str, Any] | None:
+        """Return what is to be on record of a job that has ended: nothing, unless processes of it may be left."""
+        left = self._left.get(jobid)
+        if left:
+            return {HOSTS: {}, LEFT: dict(left)}
+        self._left.pop(jobid, None)
+        return None
+
     def _keep(self, job: HostsJob, then: Callable[[], None] = no_op) -> None:
         """Store what is to be on record of the job; open it once the processes of all parts are."""
-        record = job.record()
+        record = {**(self._remains(job.launch.jobid) or {}), **job.record()}
 
         def stored() -> None:
             then()
@@ -534,7 +551,7 @@ class HostsExecutor:
         def none_left() -> None:
             self._host_of.pop(jobid, None)
             if is_recorded:
-                self._reports.record(jobid, None, no_op)
+                self._reports.record(jobid, self._remains(jobid), no_op)
             report()
 
         self._commands.after(jobid, none_left)
@@ -575,7 +592,7 @@ class HostsExecutor:
         """Report the end of a job whose parts have all ended."""
         jobid = job.launch.jobid
         self._forget(jobid)
-        self._reports.record(jobid, None, no_op)
+        self._reports.record(jobid, self._remains(jobid), no_op)
         end = end_of_all(job.ends())
         if not job.is_started:
             self._reports.failed(jobid, job.note or NEVER_RAN)
@@ -650,10 +667,11 @@ def _add(parts: dict[str, HostPart], host: str, rank: int, tasks: Idset) -> None
 
 
 def _by_host(records: Mapping[int, object]) -> dict[str, dict[int, object]]:
-    """Return the records of parts that have not ended, by host and job."""
+    """Return the records of parts that have not ended, or were given up, by host and job."""
     found: dict[str, dict[int, object]] = {}
     for jobid, record in records.items():
-        for host, one in record.get(HOSTS, {}).items() if isinstance(record, dict) else ():
-            if ENDED not in one:
+        if isinstance(record, dict):
+            running = {host: one for host, one in record.get(HOSTS, {}).items() if ENDED not in one}
+            for host, one in {**record.get(LEFT, {}), **running}.items():
                 found.setdefault(host, {})[jobid] = one
     return found

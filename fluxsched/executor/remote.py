@@ -17,6 +17,7 @@ from typing import Any
 
 from fluxsched.executor import wire as msg
 from fluxsched.executor.base import Reports, ResumedJob, StoreOutput, no_op
+from fluxsched.executor.cleanup import LEFT
 from fluxsched.executor.proxy import LIMITS, GivenJob, KeeperExecutor, KeeperLimits, KeeperLink, log
 from fluxsched.executor.relay import HostRelay
 from fluxsched.system.loop import Timer, TurnHooks, Turns
@@ -172,7 +173,7 @@ class RemoteKeeper(KeeperExecutor):
         jobid = run.launch.jobid
         del self._runs[jobid]
         self._nested.remove_job(jobid)
-        self._reports.record(jobid, None, no_op)
+        self._reports.record(jobid, None if run.record is None else {LEFT: run.record}, no_op)
         self._reports.failed(jobid, f"host {self._name} was lost")
 
     def _settle(self) -> None:

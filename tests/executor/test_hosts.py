@@ -637,6 +637,29 @@ async def test_the_next_keeper_looks_for_what_is_left_of_jobs_that_were_given_up
     await site.close()
 
 
+@pytest.mark.parametrize("ranks", ["1", "0-1"])
+async def test_the_next_instance_has_the_next_keeper_look_for_what_is_left_of_a_job_that_was_given_up(ranks):
+    site = await Site(orphan_timeout_s=0.3, lease_s=WAIT_S).ready()
+    site.executor.start(site.launch(1, ranks))
+    await site.until(lambda: site.reported("started"))
+    site.keepers["n1"].turns.stop()
+    site.cables["n1"].close()
+    if ranks == "0-1":
+        await site.until(lambda: site.reported("raised"))
+        site.executor.kill(1, SIGKILL)
+    await site.until(lambda: site.reported("finished") or site.reported("failed"))
+    site.kill()
+    site.begin()
+    site.resume()
+    site.keepers["n1"] = Keeper("n1", site, LeaseTerms(0.02, 30.0))
+    site.connect()
+    await site.until(lambda: site.present["n1"])
+    assert site.keepers["n1"].cleared == [1]
+    assert site.keepers["n0"].cleared == []
+    assert site.records == {}
+    await site.close()
+
+
 async def test_an_instance_that_does_not_answer_is_asked_so_often_and_no_more():
     turns, asked = Turns(SystemClock()), list[Any]()
     lease = KeeperLease(turns, LeaseTerms(0.0001, 60.0), asked.append, lambda: None)
