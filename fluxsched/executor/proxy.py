@@ -294,7 +294,13 @@ class KeeperExecutor:
             what = f"report {type(one).__name__} of a keeper"
             self._turns.run_isolated(handle, what, partial(_unhandled, link, one))
         if serial:
-            self._reports.stored(lambda: link.send(msg.Stored(serial, list(link.unhandled))))
+            send = link.send if any(self._opens_gate(link, one) for one in messages) else link.send_later
+            self._reports.stored(lambda: send(msg.Stored(serial, list(link.unhandled))))
+
+    def _opens_gate(self, link: KeeperLink, one: msg.FromKeeper) -> bool:
+        """Return whether tasks wait for the confirmation of this report: not for `OpenJob`, which brings it along."""
+        run = self._run_of(link, one.jobid) if isinstance(one, msg.JobSpawned) else None
+        return run is not None and (run.may_open or not run.launch.is_shared)
 
     def _flush(self) -> None:
         for link in self._links:
@@ -697,6 +703,8 @@ SIGNALS_MAX = 256
 """Signals of a job that are kept until it is known that they have arrived; older ones have, or are lost."""
 RECEIVE_MAX = 64
 """Transport messages taken at a time."""
+LATER_S = 0.1
+"""Time for which a message that nobody waits for may wait for another one (seconds)."""
 
 
 class KeeperLink:
@@ -729,6 +737,7 @@ class KeeperLink:
         self._wake = wake
         self._outbox: list[msg.KeeperMessage] = []
         self._has_said = False
+        self._is_late = False
         self._jobspecs = ObjectMemo(msg.packed_jobspec, lambda packed: memoryview(packed).nbytes)
         self._last_settings: TaskSettings | None = None
 
@@ -743,6 +752,17 @@ class KeeperLink:
             self._has_said = True
             self._outbox.append(msg.KeeperHello(msg.VERSION, os.getpid(), self._turns.clock.wall_s()))
         self._outbox += messages
+        self._wake()
+
+    def send_later(self, one: msg.KeeperMessage) -> None:
+        """Send a message that nobody waits for: with the next one, or else soon."""
+        self._outbox.append(one)
+        if not self._is_late:
+            self._is_late = True
+            self._turns.after(LATER_S, self._send_late)
+
+    def _send_late(self) -> None:
+        self._is_late = False
         self._wake()
 
     def start(self, job: JobLaunch, kill_timeout_s: float, *, outlives: bool, forwards: bool) -> None:

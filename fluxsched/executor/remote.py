@@ -25,8 +25,8 @@ from fluxsched.transport.base import Client
 
 SILENT_S = 11.0
 """Time without a question of the keeper after which its link counts as lost (seconds)."""
-LOOK_S = 0.1
-"""Time after which silence is looked at, beyond that for which it may last (seconds)."""
+LOOK_S = 0.5
+"""Silence that has lasted too long is looked for at multiples of this time (seconds), of many hosts in one turn."""
 MARGIN_S = 4.0
 """Time beyond the kill timeout in which a keeper whose lease has ended has killed its tasks (seconds): it takes 2 s."""
 
@@ -112,8 +112,10 @@ class RemoteKeeper(KeeperExecutor):
         self._look_later(link, 0.0)
 
     def _look_later(self, link: KeeperLink, silence_s: float) -> None:
-        """Look at the earliest time at which the link may count as lost."""
-        self._turns.after(self._silent_s - silence_s + LOOK_S, partial(self._look, link))
+        """Look once the link may count as lost."""
+        may_be_s = self._silent_s - silence_s
+        due_s = self._turns.clock.monotonic_s() + may_be_s
+        self._turns.after(may_be_s + LOOK_S - due_s % LOOK_S, partial(self._look, link))
 
     def _look(self, link: KeeperLink) -> None:
         if link not in self._links:
