@@ -11,6 +11,8 @@
     rest    memory and share of a core of an instance of 64 made-up hosts (`processes:64`) and of its keepers, at rest
     loss    from the cut of a host's link until its target is offline
     output  MiB a second that a task on each of --many hosts writes, until all of it is at the instance
+    paced   tasks on --many hosts write 1 GB a minute together: age of what they write once it is at the instance, which
+            is what an output waits for credit, and 0.1 s at most until the keeper looks
 
 Engines and peers that are not there are left out. All hosts share the cores of this machine, so the figures are lower
 bounds; medians of `--runs` runs, and the load at the begin and at the end.
@@ -50,6 +52,17 @@ OUTPUT_BYTES = 16 << 20
 """That a task writes."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
+PACED_BYTES_S = 1e9 / 60
+"""That tasks write a second, together, for the figure `paced`."""
+PACED_S, LINE_S = 20.0, 0.1
+"""How long they do, and the time between two lines of a task."""
+WRITER = """
+import os, sys, time
+size, lines, interval_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+for _ in range(lines):
+    os.write(1, (b"%.6f" % time.time()).ljust(size - 1) + b"\\n")
+    time.sleep(interval_s)
+"""
 TIMEOUT_S = 600.0
 BEGIN = "HOSTS_BEGIN_S"
 """Variable with the time at which `fluxsched start` was executed (seconds since the epoch)."""
@@ -102,6 +115,25 @@ async def output_s(handle: fluxsched.AsyncHandle, hosts: int) -> float:
     return time.monotonic() - begin_s
 
 
+async def ages_s(handle: fluxsched.AsyncHandle, hosts: int) -> list[float]:
+    """Return the ages of lines that tasks write, when they are at the instance; all hosts here have one clock."""
+    size, lines = int(PACED_BYTES_S * LINE_S / hosts), int(PACED_S / LINE_S)
+    command = [sys.executable, "-c", WRITER, str(size), str(lines), str(LINE_S)]
+    jobid = await handle.submit(Jobspec.from_command(command, ntasks=hosts, nodes=hosts))
+    info, ended = await handle.rpc("instance.info"), asyncio.ensure_future(handle.wait(jobid))
+    arrived: dict[Path, list[float]] = {}
+    while not ended.done():
+        for path in Path(info["rundir"]).glob(f"*/{fluxsched.format_f58(jobid, ascii=True)}/stdout.*"):
+            times, now_s = arrived.setdefault(path, []), time.time()
+            times += [now_s] * (path.stat().st_size // size - len(times))
+        await asyncio.sleep(0.005)
+    written = {path: [float(line[:20]) for line in path.read_bytes().splitlines()] for path in arrived}
+    found = [at_s - was_s for path in arrived for at_s, was_s in zip(arrived[path], written[path], strict=False)]
+    if len(found) < (lines - 5) * hosts:  # the last ones may arrive with the end of the job
+        raise RuntimeError(f"{len(found)} of {lines * hosts} lines were seen: {await ended}")
+    return found
+
+
 async def online(handle: fluxsched.AsyncHandle, hosts: int) -> None:
     """Wait until so many targets are online, no more and no fewer."""
     while True:
@@ -131,12 +163,16 @@ async def inside(figure: str, hosts: int, count: int, runs: int) -> None:
             print("ready", flush=True)
             await online(handle, hosts - 1)
             found = [time.monotonic()]
+        elif figure == "paced":
+            found = await ages_s(handle, hosts)
         elif figure == "rest":
             info = await handle.rpc("instance.info")
             found = at_rest(int(info["pid"]))
         else:
             measure = {"tasks": tasks_s, "wide": wide_s, "output": output_s}[figure]
             found = [await measure(handle, count if figure == "tasks" else hosts) for _ in range(runs)]
+        if figure in ("output", "paced"):
+            found.append(peak_mib(int((await handle.rpc("instance.info"))["pid"])))
     print(json.dumps(found), flush=True)
 
 
@@ -163,6 +199,12 @@ def cpu_s(pids: list[int]) -> float:
 def resident_mib(pids: list[int]) -> float:
     """Return the resident memory, of which processes share a part with each other."""
     return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids) * PAGE_BYTES / (1 << 20)
+
+
+def peak_mib(pid: int) -> float:
+    """Return the most memory that a process has ever had."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 # ---- outside, in a lab
@@ -287,16 +329,28 @@ def loss(options: argparse.Namespace) -> None:
 def output(options: argparse.Namespace) -> None:
     with lab_of(options.many) as lab:
         option = next(iter(engines(options.many).values()))
-        found = measured(lab, start_words(option, options.many, "output", runs=options.runs))
+        *found, peak = measured(lab, start_words(option, options.many, "output", runs=options.runs))
         mib = options.many * OUTPUT_BYTES / (1 << 20)
         show(f"output of {options.many} hosts, {mib:.0f} MiB", [mib / each for each in found], "MiB/s")
+        print(f"memory of the instance meanwhile: {peak:.0f} MiB at most")
+
+
+def paced(options: argparse.Namespace) -> None:
+    with lab_of(options.many) as lab:
+        option = next(iter(engines(options.many).values()))
+        *found, peak = measured(lab, start_words(option, options.many, "paced"))
+        show(f"1 GB/min of {options.many} hosts: age", [each * 1e3 for each in found], "ms")
+        print(f"memory of the instance meanwhile: {peak:.0f} MiB at most")
 
 
 def show(title: str, found: list[float], unit: str) -> None:
     print(f"{title:36} {statistics.median(found):8.2f} {unit}   ({min(found):.2f} to {max(found):.2f})", flush=True)
 
 
-FIGURES = {"tasks": tasks, "start": start, "wide": wide, "rest": rest, "loss": loss, "output": output}
+FIGURES = {
+    "tasks": tasks, "start": start, "wide": wide, "rest": rest, "loss": loss, "output": output,
+    "paced": paced,
+}
 
 
 def main() -> int:

@@ -225,7 +225,7 @@ FOREIGN = ROOT / "tests" / "chaos" / "world" / "foreign"
 
 
 @pytest.mark.parametrize(
-    "policy", [f"{FOREIGN}/faulty_policy.py:rate=0.2", f"easy|{FOREIGN}/faulty_plugin.py:rate=0.3"]
+    "policy", [f"{FOREIGN}/faulty_policy.py:rate=0.1", f"easy|{FOREIGN}/faulty_plugin.py:rate=0.2"]
 )
 def test_foreign_code_that_fails_delays_jobs_and_loses_none(policy: str) -> None:
     seen: list[Observation] = []
