@@ -63,7 +63,7 @@ class Wish(Enum):
 
 
 class LeaseEvent(Enum):
-    """Event of a lease."""
+    """Event of a lease, as it was seen in the other instance or decided here."""
 
     ABSENT = "absent"
     """The other instance has no job of this name."""

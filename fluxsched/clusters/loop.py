@@ -212,7 +212,7 @@ class ClusterLoop:
         self._await_late()
 
     def kill(self, jobid: int) -> None:
-        """Have the job end."""
+        """Have the job end in the other instance."""
         self.perform(self.table.kill(jobid))
 
     def signal(self, jobid: int, signum: int) -> None:

@@ -32,10 +32,10 @@ class JobIndex:
     __slots__ = ()
 
     def add(self, job: PendingJob) -> None:
-        """Add a job."""
+        """Add a job that may start from now on."""
 
     def remove(self, job: PendingJob) -> None:
-        """Remove a job."""
+        """Remove a job that starts, or may not start any more."""
 
 
 class AdmissionControl:

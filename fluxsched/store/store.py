@@ -53,7 +53,7 @@ log = logger("store")
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """Limits of a store."""
+    """Limits of a store, and times of its retries."""
 
     retry_s: float = 1.0
     """Interval of retrying a failed transaction (seconds)."""

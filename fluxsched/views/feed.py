@@ -135,7 +135,7 @@ class FeedListener(Protocol):
     """Receiver of snapshots and deltas of a feed."""
 
     def snapshot(self, body: Body) -> None:
-        """Receive a snapshot."""
+        """Receive the state as it is now, in place of all that was received before."""
 
     def delta(self, body: Body) -> None:
         """Receive the parts that have changed."""

@@ -161,11 +161,10 @@ Blocks: TypeAlias = tuple[Block, ...]
 
 
 class Holds(Protocol):
-    """Holder of resources."""
+    """Holder of resources, such as a job, of which only these are asked."""
 
     @property
     def blocks(self) -> Blocks:
-        """Return the blocks held."""
         ...
 
 
