@@ -45,7 +45,7 @@ PRINTS = {
     "si_two_rms.py": (
         r"(?s)== Two groups .*\n\{'blue': \['fake0/0', 'fake1/1'\], 'green': \['fake2/2', 'fake3/3'\]\}\n"
         r".*\none core\n.*\ntwo nodes\ntwo nodes\n"
-        r".*SCHED: the scheduler service was asked\nrule: waits alone in the order of policy si: .*"
+        r".*SCHED: the scheduler service was asked\nrule: no other job waits under policy si: .*"
         r"\n\{'blue': \['fake0/0', 'fake1/1', 'fake2/2'\], 'green': \['fake3/3'\]\}\n"
         r".*exception exec: target 2 left the group.*ended with status 143\n"
         r"\{'blue': \['fake0/0', 'fake1/1'\], 'green': \['fake2/2', 'fake3/3'\]\}\n"

@@ -44,7 +44,7 @@ from fluxsched.cli.output import (
     print_stream,
 )
 from fluxsched.core.role import ROLE_NAMES, Role, parse_role
-from fluxsched.core.text import printable
+from fluxsched.core.text import counted, printable
 from fluxsched.errors import FluxschedError, Refused, RPCError
 
 STOP_TIMEOUT_S = 30.0
@@ -360,7 +360,7 @@ def _tell(found: Any, as_json: bool) -> None:
     if as_json:
         print_json({"path": str(found.path), "bytes": found.size, "jobs": found.jobs})
     else:
-        click.echo(f"{found.path}: {found.jobs} jobs, {found.size} bytes")
+        click.echo(f"{found.path}: {counted(found.jobs, 'job')}, {found.size} bytes")
 
 
 # ---- `keygen`

@@ -50,6 +50,7 @@ from fluxsched.cli.output import (
 )
 from fluxsched.core.job_text import JOB_ATTRIBUTES
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
+from fluxsched.core.text import counted
 from fluxsched.errors import InvalidValue, Refused, RPCError
 from fluxsched.system.clock import SystemClock
 from fluxsched.views.jobs import (
@@ -102,7 +103,7 @@ def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
     for rank, task in enumerate(usage.get("tasks") or ()):
         yield f"task {rank}: {task['ended']}, {_figures(task)}"
     if usage.get("tasks_left_out"):
-        yield f"({usage['tasks_left_out']} more tasks are included in the sums only)"
+        yield f"({counted(usage['tasks_left_out'], 'more task')} only in the sums)"
 
 
 def _figures(usage: Mapping[str, Any]) -> str:

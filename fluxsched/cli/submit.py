@@ -165,7 +165,7 @@ def follow(
             line.clear()
     if jps:
         took_s = max(SystemClock.monotonic_s() - begun_s, 1e-6)
-        text = f"{len(jobids):,} jobs in {duration_text(took_s)}: {len(jobids) / took_s:,.1f} jobs/s"
+        text = f"{plural(len(jobids), 'job')} in {duration_text(took_s)}: {len(jobids) / took_s:,.1f} jobs/s"
         click.echo(text, err=True)
     return follower.status
 

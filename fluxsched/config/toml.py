@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from fluxsched.core.quantities import AMOUNT_KINDS_MAX, Amounts, check_kind, parse_amount, parse_duration
-from fluxsched.core.text import check_shape, key_text, load_object, path_text, shown
+from fluxsched.core.text import check_shape, counted, key_text, load_object, path_text, shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 KeyPath: TypeAlias = tuple[str | int, ...]
@@ -182,7 +182,7 @@ def raise_faults(name: str, faults: Iterable[TomlFault]) -> None:
     found = [f"{name}:{fault.line}: {fault.text}" for fault in sorted(faults, key=lambda fault: fault[:2])]
     if len(found) > FAULTS_SHOWN_MAX:
         more = len(found) - FAULTS_SHOWN_MAX
-        found[FAULTS_SHOWN_MAX:] = [f"{name}: and {more} more faults; fix these first"]
+        found[FAULTS_SHOWN_MAX:] = [f"{name}: and {counted(more, 'more fault')}; fix these first"]
     if found:
         raise InvalidValue("\n".join(found))
 

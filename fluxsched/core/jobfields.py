@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from fluxsched.core.jobid import JOBID_MAX
 from fluxsched.core.quantities import parse_amount, parse_duration
 from fluxsched.core.request import COUNT_MAX, Count
-from fluxsched.core.text import kind_of, named, shown
+from fluxsched.core.text import counted, kind_of, named, shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 DEPENDENCIES_MAX = 1024
@@ -365,7 +365,8 @@ def layout(
     if ntasks is None:
         return [node], {"per_slot": 1}
     if ntasks < count.min:
-        raise InvalidValue(f"{ntasks} tasks cannot be spread over {count} nodes: ask for fewer nodes or more tasks")
+        tasks = counted(ntasks, "task")
+        raise InvalidValue(f"{tasks} cannot be spread over {count} nodes: ask for fewer nodes or more tasks")
     slot["count"] = -(-ntasks // count.min)
     even = count.is_fixed and ntasks % count.min == 0
     return [node], {"per_slot": 1} if even else {"total": ntasks}

@@ -33,7 +33,7 @@ from fluxsched.core.rlite import (
     rank_list,
     rlite_ranks,
 )
-from fluxsched.core.text import check_shape, kind_of, load_object, named, shown
+from fluxsched.core.text import check_shape, counted, kind_of, load_object, named, shown
 from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology, join_scheduling, parts_of, put_topology, split_topology
 from fluxsched.errors import InvalidValue, LimitExceeded
 
@@ -119,8 +119,8 @@ def parse_nodelist(obj: object, ranks: Idset) -> Hostlist:
         if len(hosts) > wanted:
             break  # a list of many long hostlists is not expanded to its end
     if len(hosts) != wanted:
-        found = f"more than {wanted}" if len(hosts) > wanted else str(len(hosts))
-        raise InvalidValue(f"nodelist names {found} hosts for {wanted} ranks: it needs one for each")
+        found = f"more than {counted(wanted, 'host')}" if len(hosts) > wanted else counted(len(hosts), "host")
+        raise InvalidValue(f"nodelist names {found} for {counted(wanted, 'rank')}: it needs one for each")
     return Hostlist(tuple(hosts))
 
 

@@ -459,7 +459,7 @@ def _judged(
     """Return the reports in the engine's order, with the engine's names; log which hosts are missing."""
     why = gathering.why() or f"nothing was printed within {settings.start_timeout_s:g} s"
     if not gathering.reports:
-        raise FluxschedError(f"engine {engine.identity}: none of {len(found.hosts)} hosts has reported: {why}")
+        raise FluxschedError(f"engine {engine.identity}: no host of {len(found.hosts)} has reported: {why}")
     names = _engine_names(found.hosts, gathering.reports)
     order = {host: at for at, host in enumerate(found.hosts)}
     reports = sorted(gathering.reports, key=lambda report: order.get(names[report.host], len(order)))

@@ -201,13 +201,15 @@ def _pin(pid: int, units: set[int] | None) -> bool:
 
 SHELL = b"/bin/sh"
 RUN = (
-    b'{ case $1 in */*) [ -e "$1" ] ;; *) command -v -- "$1" >/dev/null ;; esac; } || { case $1 in '
-    b"*[[:space:]]*) echo \"fluxsched: $1: command not found: it is one word, which a shell reads after: sh -c\" ;; "
+    b'{ case $1 in */*) [ -x "$1" ] && [ ! -d "$1" ] ;; *) command -v -- "$1" >/dev/null ;; esac; } || { case $1 in '
+    b'*/*) [ -d "$1" ] && echo "fluxsched: $1: is a directory" >&2 && exit 126; '
+    b'[ -e "$1" ] && echo "fluxsched: $1: permission denied" >&2 && exit 126 ;; esac; case $1 in '
+    b"*[[:space:]]*) echo \"fluxsched: $1: command not found: to have a shell run it write sh -c '$1'\" ;; "
     b'*/*) echo "fluxsched: $1: no such file" ;; *) echo "fluxsched: $1: command not found" ;; esac >&2; exit 127; }; '
     b'exec "$@"'
 )
-"""The command is looked up first, so that the message about a missing one is ours; a command that is not
-found or cannot be run ends as in shells: 127 or 126.
+"""The command is looked up first, so that the message about one that is missing or cannot be run is ours; it ends as
+in shells: 127 or 126.
 """
 LIMIT = b"ulimit -Sn %d; "
 WAIT = b"read -r FLUXSCHED_GATE || exit 125; unset FLUXSCHED_GATE; "

@@ -911,7 +911,8 @@ def rewired(before: Topology, after: Topology, found: Sequence[KeyChange]) -> li
     """Return the switches if they differ while the configuration names the same file."""
     if before == after or any(change.key.partition(".")[0] == TOPOLOGY for change in found):
         return []
-    return [ConfigChange(TOPOLOGY, f"{len(before.switches)} switches", f"{len(after.switches)} switches, read anew")]
+    old, new = [len(topology.switches) for topology in (before, after)]
+    return [ConfigChange(TOPOLOGY, f"switches: {old}", f"switches: {new}, read anew")]
 
 
 def _role_text(key: AuthorizedKey | None) -> str | None:

@@ -39,6 +39,7 @@ from fluxsched.config.toml import TomlFault, raise_faults
 from fluxsched.config.values import JOB_ENGINE, NO_ENGINE, EngineSettings, SchedulerSettings, parse_engine
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.text import counted
 from fluxsched.engine.port import LOOPBACK
 from fluxsched.engine.process import StartedEngine, start_engine, supposed_resources
 from fluxsched.engine.report import within_job
@@ -355,7 +356,7 @@ def start(options: StartOptions) -> int:
 
     def ready(instance: Instance) -> None:
         _say(instance.page)
-        manager.tell("READY=1", f"STATUS={instance.info().size} targets, at {instance.uri}")
+        manager.tell("READY=1", f"STATUS={counted(instance.info().size, 'target')}, at {instance.uri}")
 
     found: int | HandedOver = 1
     try:

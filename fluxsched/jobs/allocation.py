@@ -18,6 +18,7 @@ from fluxsched.core.group_change import grown
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.text import counted
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.jobs.effects import Effect, ToScheduler, UpdateDone
 from fluxsched.jobs.grants import parse_grant
@@ -111,7 +112,8 @@ def _check_sizes(job: Job, after: _Parts, verb: str, ranks: Idset) -> None:
             of_part = f" of part {part.label}" if job.jobspec.request.parts else ""
             least = f", and needs {part.nodes.min}" if count < part.nodes.min else f", which is not in {part.nodes}"
             raise Refused(
-                f"{job.title} cannot {verb} by ranks {ranks}: it would have {count} nodes{of_part}{least}", errno.EINVAL
+                f"{job.title} cannot {verb} by ranks {ranks}: it would have {counted(count, 'node')}{of_part}{least}",
+                errno.EINVAL,
             )
 
 

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.quantities import Amounts, less, times, total
 from fluxsched.core.request import Count, Request
+from fluxsched.core.text import counted
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.admission import AdmissionControl
 from fluxsched.sched.decisions import Start
@@ -792,7 +793,7 @@ class Elastic:
         for part, ranks in zip(self.parts, by_part, strict=True):
             size, bound = part.size + len(ranks), part.request.max_hops
             if ranks and size not in part.nodes:
-                return f"{part} would have {size} nodes, and asks for {part.nodes}"
+                return f"{part} would have {counted(size, 'node')}, and asks for {part.nodes}"
             if ranks and bound is not None and not ranks <= pool.rooms.network.within(part.ranks, bound):
                 return f"ranks {ranks} are more than {bound} hops from what {part} has"
             of_rank.update(dict.fromkeys(ranks, part))
@@ -817,7 +818,7 @@ class Elastic:
             ranks -= mine
             size = part.size - len(mine)
             if mine and size not in part.nodes:
-                return f"{part} would have {size} nodes, and asks for {part.nodes}"
+                return f"{part} would have {counted(size, 'node')}, and asks for {part.nodes}"
         if again := ranks & self.leaving:
             return f"it is leaving ranks {again} already"
         return f"it does not hold ranks {ranks}" if ranks else ""

@@ -133,7 +133,7 @@ def test_cores_that_this_machine_does_not_have_are_not_pinned(tmp_path):
         ("{", "R is not JSON"),
         ("[]", "must be a JSON object"),
         ('{"version": 2}', "version must be 1"),
-        (R_TEXT.replace("node[0-2],me", "me"), "nodelist names 1 hosts for 4 ranks"),
+        (R_TEXT.replace("node[0-2],me", "me"), "nodelist names 1 host for 4 ranks"),
         (json.dumps({"version": 1, "execution": {"R_lite": []}}), "R has no targets"),
         (
             json.dumps({"version": 1, "execution": {"R_lite": [{"rank": "0", "children": {"core": "0"}}]}}),

@@ -550,7 +550,7 @@ def test_hosts_that_may_yet_be_discovered_are_taken():
 def test_a_reload_tells_that_the_file_has_other_switches():
     before, after = Topology([]), parse_config(TWO_LEAVES, "site.toml").network.topology
     (told,) = rewired(before, after, [])
-    assert (told.key, told.old, told.new) == ("topology", "0 switches", "3 switches, read anew")
+    assert (told.key, told.old, told.new) == ("topology", "switches: 0", "switches: 3, read anew")
     assert rewired(after, after, []) == []
     assert rewired(before, after, changes({}, {"topology": {"path": "x"}})) == []
 

@@ -344,6 +344,7 @@ def test_layouts(options: Any, request_text: str, tasks: Any) -> None:
     [
         ({"ntasks": 0}, "number of tasks must be 1 or more, not 0"),
         ({"nodes": 4, "ntasks": 3}, "3 tasks cannot be spread over 4 nodes"),
+        ({"nodes": 4, "ntasks": 1}, "1 task cannot be spread over 4 nodes"),
         ({"exclusive": True}, "exclusive requests whole nodes"),
         ({"cores_per_task": 0}, r"with\[0\]\.count: count must be 1 or more"),
         ({"duration_s": -1}, "duration must be"),

@@ -122,7 +122,7 @@ BAD = [
     (make([entry("0", gpu=["0"])]), r"R_lite\[0\]: children\.gpu: idset must be a string"),
     (make([{"rank": "0", "children": {"": "1"}}]), r"R_lite\[0\]: children: '' is not the name of a kind"),
     (make([entry("0-3")], ["a[0-2]"]), "nodelist names 3 hosts for 4 ranks"),
-    (make([entry("0")], ["a", "b", "c"]), "nodelist names more than 1 hosts for 1 ranks"),
+    (make([entry("0")], ["a", "b", "c"]), "nodelist names more than 1 host for 1 rank"),
     (make([entry("0")], "a"), "nodelist must be a list of hostlists, not a string"),
     (make([entry("0")], ["a[0"]), r"nodelist\[0\]: "),
     (make([entry("0")], ["a"], nslots=0), "nslots must be an integer above 0, not 0"),
@@ -198,7 +198,7 @@ def test_a_short_text_cannot_eat_the_memory(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_long_nodelist_is_not_expanded_to_its_end() -> None:
-    with pytest.raises(InvalidValue, match="nodelist names more than 1 hosts"):
+    with pytest.raises(InvalidValue, match="nodelist names more than 1 host "):
         ResourceSet.parse(make([entry("0")], ["a[0-200000]"] * 1_000_000))
 
 

@@ -153,7 +153,7 @@ WRONG_SHRINKS = [
     ("", RemoteProtocolError, "cannot shrink by no ranks"),
     ("5", RemoteProtocolError, "cannot shrink by ranks 5, which it does not hold: 0-3"),
     ("8", RemoteProtocolError, "cannot shrink by ranks 8, which it does not hold"),
-    ("1-3", Refused, "cannot shrink by ranks 1-3: it would have 1 nodes, and needs 2"),
+    ("1-3", Refused, "cannot shrink by ranks 1-3: it would have 1 node, and needs 2"),
 ]
 
 
@@ -197,7 +197,7 @@ def test_a_target_is_left_once(world):
     shrink(world, "3")
     with pytest.raises(RemoteProtocolError, match="cannot shrink by ranks 3, by which it is shrinking already"):
         shrink(world, "2-3")
-    with pytest.raises(Refused, match="cannot shrink by ranks 1-2: it would have 1 nodes, and needs 2"):
+    with pytest.raises(Refused, match="cannot shrink by ranks 1-2: it would have 1 node, and needs 2"):
         shrink(world, "1-2")
     with pytest.raises(RemoteProtocolError, match="cannot grow by ranks 3, which it already holds"):
         grow(world, r_of("3"))

@@ -143,7 +143,7 @@ def test_what_a_policy_or_a_plugin_holds_back_is_not_explained_by_a_rule_that_wo
     until(lambda: reason(here, jobid) == "power is capped")
     assert here("job", "why", jobid).out.splitlines() == [
         "SCHED: power is capped",
-        "rule: waits alone in the order of policy capped: Holds every job.",
+        "rule: no other job waits under policy capped: Holds every job.",
         "earliest start: not known: it fits now, and policy capped holds it back",
     ]
     here = daemon("--fake", "1x4", "--scheduler", "easy", "--plugin", "quota:config=two.yaml")

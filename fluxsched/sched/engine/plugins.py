@@ -17,6 +17,7 @@ from fluxsched.core.job_text import Why
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.request import Request
+from fluxsched.core.text import counted
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.sched.decisions import Annotated, Canceled, Denied, Effect, Granted, PluginFailed
 from fluxsched.sched.engine.group import Group, add_infeasible, join, judge_all, judge_in
@@ -367,7 +368,7 @@ class Plugins:
             more = len(faults) - FAULTS_MAX
             self._outbox.extend([PluginFailed(note) for note in faults[:FAULTS_MAX]])
             if more > 0:
-                self._outbox.append(PluginFailed(f"{more} more faults of plugins"))
+                self._outbox.append(PluginFailed(f"{counted(more, 'more fault')} of plugins"))
             faults.clear()
 
     def _taken(self) -> list[Effect]:

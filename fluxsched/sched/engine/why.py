@@ -276,8 +276,8 @@ def explain(group: Group, queue: PolicyQueue, job: PendingJob, forecast: Callabl
         rule = f"{told.rule}; under {name}: {how}"
     elif order is None:
         others = len(queue.jobs) - 1
-        place = f"with {counted(others, 'other')}" if others else "alone"
-        rule = f"waits {place} in the order of policy {name}: {how}"
+        place = f"waits with {counted(others, 'other')} in the order of" if others else "no other job waits under"
+        rule = f"{place} policy {name}: {how}"
     elif order != FIFO and job.jobid in queue.planned:
         rule = f"has a reservation under {name}: {how}"
     else:

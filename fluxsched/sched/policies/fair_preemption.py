@@ -77,7 +77,7 @@ def why_not_preempted(lines: AccountLines, job: PendingJob, preemptions: Preempt
     early_s = min(allocation.started_s + (allocation.preemptible_after_s or 0.0) for allocation in held)
     if early_s > now_s:
         wait = format_duration(ceil(early_s - now_s))
-        return f"the jobs that could be preempted for it may not be before {wait} from now (preemptible-after)"
+        return f"the jobs that could be preempted for it are protected for another {wait} (preemptible-after)"
     return rate_reached(preemptions, now_s) or NOT_ENOUGH
 
 

@@ -21,6 +21,7 @@ from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final, TypeAlias
 
+from fluxsched.core.text import counted
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import PASS, JobSeen, Later, Option, Pass, Plugin
@@ -355,8 +356,8 @@ class RM:
                 faults += partition.tree.faults_of(kept[partition.name].root)
             elif partition.ranks or partition.applications:
                 faults.append(
-                    f"partition {partition.name!r} of {self.rm_id!r} has {len(partition.ranks)} nodes and "
-                    f"{len(partition.applications)} applications: it cannot be removed before them"
+                    f"partition {partition.name!r} of {self.rm_id!r} has {counted(len(partition.ranks), 'node')} and "
+                    f"{counted(len(partition.applications), 'application')}: it cannot be removed before them"
                 )
         return faults
 

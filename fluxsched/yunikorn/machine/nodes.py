@@ -18,6 +18,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import Children, Entry
+from fluxsched.core.text import counted
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
 from fluxsched.yunikorn.machine.answers import (
@@ -323,7 +324,7 @@ class NodeReader:
             del bookings.foreign[key]
         del bookings.nodes[node.node_id], partition.ranks[node.rank]
         heappush(self._free_ranks, node.rank)
-        what = f"with {len(allocations)} allocations"
+        what = f"with {counted(len(allocations), 'allocation')}"
         bookings.observed.event(NODE, node.node_id, partition.name, "Removed", REMOVE, what)
 
     # ---- within

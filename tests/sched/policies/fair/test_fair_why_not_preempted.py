@@ -38,7 +38,7 @@ def test_victims_that_are_not_preemptible(full):
 def test_victims_that_are_too_young(full):
     site, jobid = full(2, after=60.0)
     site.starts(25.0)
-    text = "the jobs that could be preempted for it may not be before 45s from now (preemptible-after)"
+    text = "the jobs that could be preempted for it are protected for another 45s (preemptible-after)"
     assert why(site, jobid).endswith(f"; {text}")
 
 
