@@ -34,7 +34,7 @@ run: $(READY)
 # mypy runs beside the tests; if it finds something, that comes after their summary
 test: $(READY)
 	$(BIN)/ruff check .
-	@echo "Running all tests, and mypy beside them: this takes three to four minutes on two cores ..."
+	@echo "Running all tests, and mypy beside them: this takes five to six minutes on two cores ..."
 	@mkdir -p .mypy_cache; $(BIN)/mypy >.mypy_cache/said 2>&1 & types=$$!; \
 	  $(BIN)/python $(PYTEST); tests=$$?; \
 	  wait $$types || { cat .mypy_cache/said; exit 1; }; exit $$tests
