@@ -142,6 +142,13 @@ class StartOptions:
     ready_within_s: float | None = READY_S
     """Maximum time until an embedded instance must be ready; None: no limit."""
 
+    def __post_init__(self) -> None:
+        """Refuse one text where several may be given, since its characters would be taken for them: InvalidValue."""
+        for name in ("schedulers", "command", "bind"):
+            given = getattr(self, name)
+            if isinstance(given, str):
+                raise InvalidValue(f"StartOptions.{name} is one text: give a tuple, ({given!r},)")
+
     def path(self, name: Literal["config", "r_path", "statedir"]) -> Path | None:
         """Return one of the paths. Raises InvalidValue for an empty text, as of a variable that is not set."""
         given: StrPath | None = getattr(self, name)

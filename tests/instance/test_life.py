@@ -525,6 +525,12 @@ async def test_paths_may_be_texts(tmp_path):
             settings_of(StartOptions(**{name: ""}))
 
 
+@pytest.mark.parametrize(("name", "text"), [("schedulers", "easy"), ("bind", "ipc:///s"), ("command", "true")])
+def test_one_text_is_not_taken_for_several(name, text):
+    with pytest.raises(InvalidValue, match=rf"StartOptions.{name} is one text: give a tuple, \('{text}',\)"):
+        StartOptions(**{name: text})
+
+
 async def test_both_clients_raise_the_same_error_when_the_instance_is_gone():
     async with Instance(settings_of(StartOptions(fake="1x1"))) as instance, fluxsched.connect(instance.uri) as h:
         blocking = await asyncio.to_thread(fluxsched.connect_sync, instance.uri)
