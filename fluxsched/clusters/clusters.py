@@ -19,6 +19,7 @@ from fluxsched.clusters.loop import STORED_KIND, ClusterLoop, LeaseReports, Offe
 from fluxsched.config.values import ClusterSettings
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.job_text import Why, and_in_clusters
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.text import there_are
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
@@ -237,7 +238,7 @@ class Clusters:
         found = self._leases.pop(jobid, None) or self._restored.pop(jobid, None)
         if isinstance(found, Lease):
             return found
-        raise found if found is not None else Refused(f"job {jobid} has no lease")
+        raise found if found is not None else Refused(f"job {format_f58(jobid)} has no lease")
 
     def _returned(self, jobid: int, note: str) -> None:
         loop, job = self._loop_of(jobid), self._effects.manager.jobs.active.get(jobid)

@@ -591,7 +591,7 @@ class OutputCopy:
 
         def ended(fault: str | None) -> None:
             if fault is not None:
-                log.warning("output of job %d in cluster %s: %s", jobid, cluster, fault)
+                log.warning("output of job %s in cluster %s: %s", format_f58(jobid), cluster, fault)
             copy.is_complete = True
             if copy.then is not None and self._copies.get(jobid) is copy:
                 del self._copies[jobid]

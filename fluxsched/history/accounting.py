@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from msgspec.json import decode
 
 from fluxsched.core.jobfields import DEFAULT_BANK
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs import manager
@@ -197,7 +198,7 @@ def ended_job(record: JobRecord, queue_of: QueueOf) -> Job | None:
         queue = queue_of(None if jobspec is None else jobspec.queue)
         return manager.read((record.jobid, record.events, jobspec, record.R), queue)[0]
     except (FluxschedError, ValueError) as fault:
-        log.error("not counted: job %d: %s", record.jobid, fault)
+        log.error("not counted: job %s: %s", format_f58(record.jobid), fault)
         return None
 
 

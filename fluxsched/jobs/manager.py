@@ -176,7 +176,7 @@ def replay(job: Job, events: Iterable[Any]) -> None:
             job.apply(event)
         except (FluxschedError, KeyError, TypeError, ValueError) as error:
             name = event.get("name") if isinstance(event, dict) else event
-            raise InvalidValue(f"eventlog of job {job.id}: event {name!r}: {type(error).__name__}: {error}") from error
+            raise InvalidValue(f"eventlog of {job.title}: event {name!r}: {type(error).__name__}: {error}") from error
 
 
 def replayed(jobid: int, events: Iterable[Any], resources: dict[str, Any] | None) -> Job:
@@ -201,11 +201,11 @@ def read(row: StoredJob, queue: JobQueue) -> tuple[Job, Grant | None]:
     if job.sizes and (R := job.R) is not None:  # noqa: N806 - RFC 20's name
         grant = parse_grant(jobid, R)  # it has grown or shrunk since
     if not job.t_submit:
-        raise InvalidValue(f"eventlog of job {jobid} has no submit event")
+        raise InvalidValue(f"eventlog of {job.title} has no submit event")
     if job.state is not INACTIVE and jobspec is None:
-        raise InvalidValue(f"job {jobid} is active, but its jobspec is not in the store")
+        raise InvalidValue(f"{job.title} is active, but its jobspec is not in the store")
     if job.t_run and grant is None and job.state is not INACTIVE:
-        raise InvalidValue(f"job {jobid} has an alloc event, but its R is not in the store")
+        raise InvalidValue(f"{job.title} has an alloc event, but its R is not in the store")
     return job, grant
 
 

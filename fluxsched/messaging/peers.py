@@ -420,8 +420,8 @@ def _jobids(wanted: dict[str, Any]) -> list[int]:
 
 def _not_yours_to_run(role: Role, owner: int) -> str:
     return (
-        f"jobs here run as {user_name(owner)}, the user of the instance, whose access a job has: "
-        f"submitting one requires owner credentials, and these are of role {role}"
+        f"jobs here run as {user_name(owner)}, the user of the instance, with all access of that user: "
+        f"only the owner may submit them, and your role is {role}"
     )
 
 

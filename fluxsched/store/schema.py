@@ -226,9 +226,9 @@ def read_leases(rows: LeaseQuery, damaged: Callable[[InvalidValue], None]) -> It
 def decode_lease(row: Sequence[Any]) -> Lease:
     """Return the lease of a row with its checksum. Raises InvalidValue naming its job if it has none."""
     jobid, attempt, cluster, name, text, state, _ = row
+    if not is_intact(row):
+        raise InvalidValue(f"lease of job {jobid} cannot be read: {DIFFERS}")
     try:
-        if not is_intact(row):
-            raise ValueError(DIFFERS)
         fields = msgspec.convert((jobid, attempt, cluster, name), tuple[int, int, str, str])
         return Lease(*fields, msgspec.json.decode(text, type=dict[str, Any]), LeaseState(state))
     except (ValueError, TypeError) as fault:

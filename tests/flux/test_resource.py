@@ -321,8 +321,8 @@ async def test_a_guests_submission_says_whom_jobs_run_as(site):
     for topic in ("job-manager.submit", "job-ingest.submit"):
         errnum, text = await site.ask(topic, {"jobspec": {}, "J": "{}"})
         assert errnum == errno.EPERM
-        assert "the user of the instance, whose access a job has: submitting one requires owner credentials" in text
-        assert "these are of role guest" in text
+        assert "the user of the instance, with all access of that user: only the owner may submit them" in text
+        assert "your role is guest" in text
 
 
 OWN = {

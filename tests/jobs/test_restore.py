@@ -321,7 +321,7 @@ def test_an_ended_job_that_cannot_be_read_is_left_out_and_named(world, new_world
     again, faults = new_world(), list[InvalidValue]()
     list(again.manager.restore_ended([[(first[0], [], None, None), second]], faults.append))
     assert list(again.manager.jobs.inactive) == [2]
-    assert [str(fault) for fault in faults] == ["eventlog of job 1 has no submit event"]
+    assert [str(fault) for fault in faults] == ["eventlog of job ƒ2 has no submit event"]
 
 
 def test_a_restart_repeats_no_cancellation(world, new_world):
@@ -348,7 +348,7 @@ def test_nonsense_for_what_a_job_used_is_named(world, new_world):
     used = {"wall_s": 1.5, "user_s": 1.0, "system_s": 0.25, "max_rss_bytes": 1}
     world.do("finished", 1, 0, release=True, usage=used)
     world.contexts(1, "finish")[0]["usage"]["wall_s"] = "long"
-    with pytest.raises(InvalidValue, match=r"eventlog of job 1: event 'finish'.*usage"):
+    with pytest.raises(InvalidValue, match=r"eventlog of job ƒ2: event 'finish'.*usage"):
         restart(world, new_world)
 
 

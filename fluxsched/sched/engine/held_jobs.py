@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import ResourceSet
@@ -150,13 +151,13 @@ class HeldJobs:
 
     def set_expiration(self, jobid: int, expiration_s: float) -> None:
         """Record that a running job is to end at another time. Raises Refused if it cannot."""
-        allocation = self._ledger.get(jobid)
+        allocation, job = self._ledger.get(jobid), f"job {format_f58(jobid)}"
         if allocation is None:
-            raise Refused(f"expiration of job {jobid}: it holds no resources in this scheduler", errno.ENOENT)
+            raise Refused(f"expiration of {job}: it holds no resources in this scheduler", errno.ENOENT)
         for group in self._groups.values():
             end_s = group.expiration_s
             if end_s and expiration_s > end_s and any(rank in group.pool for rank in allocation.parts):
-                raise Refused(f"expiration {expiration_s} of job {jobid} is after the end of its resources, {end_s}")
+                raise Refused(f"{job} cannot run beyond the end of its resources, {group.time_text(end_s)}")
         self._ledger.set_expiration(jobid, expiration_s)
         self.resized.has_changed(allocation)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import inf
 
+from fluxsched.core.jobid import format_f58
 from fluxsched.sched.decisions import PAUSED, Effect, Pending, Preempt, Reserve, Start
 from fluxsched.sched.engine.group import Group
 from fluxsched.sched.engine.group_hooks import GroupHooks, HeldBack, WaitingPermit, seen_of
@@ -172,7 +173,7 @@ class HookedPass:
         group, jobid, number, now_s = self._group, job.jobid, job.shape.number, self._pass.now_s
         at_s = refused.at_s
         if refused.is_fault:
-            self._hooks.faults.append(f"{refused.why} (asked about job {jobid})")
+            self._hooks.faults.append(f"{refused.why} (asked about job {format_f58(jobid)})")
             at_s = now_s + RETRY_S
         if at_s is not None and at_s > now_s:
             group.wake_s = min(group.wake_s, at_s)

@@ -257,7 +257,7 @@ class Plugins:
 
     def _refused(self, group: Group, each: WaitingPermit, said: Refusal, now_s: float) -> None:
         if said.is_fault:
-            self._faults.append(f"{said.why} (asked about job {each.job.jobid})")
+            self._faults.append(f"{said.why} (asked about job {format_f58(each.job.jobid)})")
         self._take_back(group, each, said.why, now_s)
 
     def _take_back(self, group: Group, each: WaitingPermit, why: str, now_s: float, is_canceled: bool = False) -> None:

@@ -390,7 +390,8 @@ class SchedulingPass:
         if job is None:
             return None
         if not isinstance(start.fit, Fits):  # compiled code would name another place
-            raise TypeError(f"it started job {start.jobid} with {type(start.fit).__name__}: only a Fits can start")
+            started = f"it started job {format_f58(start.jobid)} with {type(start.fit).__name__}"
+            raise TypeError(f"{started}: only a Fits can start")
         group, now_s = self._group, self.now_s
         if job.shape.request.elastic and len(self._jobs) == 1:
             start = with_extras(group, job, start, self._queue.placement, now_s)
@@ -609,7 +610,7 @@ def shrink(group: Group, decision: Shrink, now_s: float) -> Shrunk | None:
     """Has a job leave targets of the group; None if that is refused."""
     jobid, ranks, reason, beneficiary = decision
     if not isinstance(ranks, Idset):
-        raise TypeError(f"it shrank job {jobid} by {type(ranks).__name__}: ranks are an Idset")
+        raise TypeError(f"it shrank job {format_f58(jobid)} by {type(ranks).__name__}: ranks are an Idset")
     if not ranks <= group.pool.ranks:
         return None
     by_s = now_s + group.preemptions.timeout_s
@@ -628,7 +629,7 @@ def grow(group: Group, decision: Grow, now_s: float) -> Grown | None:
     """Give a job targets of the group; None if that is refused."""
     jobid, fit = decision
     if not isinstance(fit, Fits):
-        raise TypeError(f"it grew job {jobid} by {type(fit).__name__}: only a Fits can be added")
+        raise TypeError(f"it grew job {format_f58(jobid)} by {type(fit).__name__}: only a Fits can be added")
     allocation = enlarge(group, jobid, fit, now_s)
     return None if allocation is None else hand_out(group, allocation, fit, now_s)
 

@@ -205,7 +205,7 @@ def why_of(
             return explain(group, queue, job, _lazy_forecast(group, ledger, now_s, forecasts), now_s)
     if jobid in ledger:
         return Why("holds resources")
-    raise Refused(f"job {jobid} is unknown to this scheduler", errno.ENOENT)
+    raise Refused(f"job {format_f58(jobid)} is unknown to this scheduler", errno.ENOENT)
 
 
 def _explain_joint(

@@ -14,6 +14,7 @@ from json import dumps
 from math import isfinite, isnan
 from typing import Any, Final, NamedTuple
 
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched.hooks.api import EVENTS, PASS, POINTS, READABLE, Gate, JobSeen, Later, Pass, Plugin, Skip, Wait
@@ -284,7 +285,7 @@ def notify(points: Sequence[Point], job: JobSeen, fit: Fits, faults: list[str]) 
     for name, method in points:
         answer = ask(name, method, job, fit)
         if isinstance(answer, PluginFault):
-            faults.append(f"{answer.why} (told of job {job.jobid})")
+            faults.append(f"{answer.why} (told of job {format_f58(job.jobid)})")
 
 
 def permit(points: Sequence[Point], job: JobSeen, fit: Fits) -> PermitWaits | Refusal | None:
