@@ -77,7 +77,7 @@ def test_a_shell_on_the_terminal_of_the_user(site: Any, option: str) -> None:
     termios.tcsetwinsize(here.fd, (40, 100))
     here.type("until [ \"$(stty size)\" = '40 100' ]; do sleep 0.1; done; echo now $(stty size)\r")
     here.read_until("now 40 100\r\n")
-    here.type("echo $((50+2)); sleep 100\r")
+    here.type("sh -c 'echo $((50+2)); exec sleep 100'\r")  # what is interrupted says itself that it is there
     here.read_until("52\r\n")
     here.type("\x03")
     here.read_until("$ ")
