@@ -22,7 +22,6 @@ from fluxsched import __version__, sim
 from fluxsched.client.blocking import Handle
 from fluxsched.client.find import read_info
 from fluxsched.config.values import NO_ENGINE, SLURM, EngineSettings
-from fluxsched.core.text import counted
 from fluxsched.doctor.installed import Check, CheckState
 from fluxsched.engine.engines import chosen_engine, found_kind, listening_address
 from fluxsched.engine.process import start_engine
@@ -92,7 +91,7 @@ def engine(environment: Mapping[str, str]) -> Iterator[Check]:
         around = chosen_engine(settings, environment)
         assert around is not None, "its kind was found"
         hosts = around.allocation().hosts
-        yield Check(ENGINE, kind, "ok", f"{around.identity}: {counted(len(hosts), 'host')}, {hosts}")
+        yield Check(ENGINE, kind, "ok", f"{around.identity}: {hosts}, {len(hosts)} in all")
         started = start_engine(settings, environment, None, is_kept=False)
     except FluxschedError as fault:
         yield Check(ENGINE, kind, "fail", str(fault), f"`fluxsched start --engine {kind}` needs it; see rfc/engines.md")
@@ -193,7 +192,7 @@ def _running_instance(uri: str, pid: int) -> Check:
         return Check(INSTANCES, name, "fail", f"{uri} does not answer: {error}", f"look at its log; kill {pid} ends it")
     if fault:
         return Check(INSTANCES, name, "fail", f"{uri}: {fault}", "free disk space; the instance then continues")
-    text = f"{uri}, {counted(info['size'], 'target')}, state in {info.get('statedir') or 'its run directory'}"
+    text = f"{uri}, targets: {info['size']}, state in {info.get('statedir') or 'its run directory'}"
     state: CheckState = "ok"
     if info["version"] != __version__:
         state, text = "warn", f"{text}, version {info['version']}"

@@ -98,7 +98,7 @@ def test_a_state_directory_is_looked_at(user: Any, daemon: Any) -> None:
     here("run", "true")
     found = user("doctor", "--json", "--statedir", "state")
     assert named(found, "state directory") == ("ok", "state, in use -> ")
-    assert named(found, f"process {here.pid()}")[1].startswith(f"{here.uri}, 2 targets, state in ")
+    assert named(found, f"process {here.pid()}")[1].startswith(f"{here.uri}, targets: 2, state in ")
     here("stop")
     assert named(user("doctor", "--json", "--statedir", "state"), "stored state")[1].startswith("1 jobs, ")
     state.chmod(0o755)
