@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -92,31 +94,34 @@ def test_an_unknown_pmi_is_refused_when_the_job_is_submitted(site: Any) -> None:
     assert "attributes.system.shell.options.pmi: 'pmix' is not simple, off or none" in done.err
 
 
-def on_hosts(user: Any, script: str, status: int | None = 0) -> Any:
-    """A shell script in an instance of four hosts, which are processes of this one."""
-    return user.process("start", "--engine", "processes:4", "--", "sh", "-c", script, status=status)
+@pytest.fixture(scope="module")
+def hosts(users: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """An instance of four hosts, each of which is a process that costs as much as ten instances on one."""
+    make_user, daemons = users
+    with ExitStack() as stack:
+        yield daemons(stack, make_user(tmp_path_factory.mktemp("hosts")))("--engine", "processes:4")
 
 
-def test_four_ranks_on_each_of_four_hosts_run_with_mpich(user: Any, mpich: str) -> None:
-    jobspec = user.process("run", "-N4", "-n4", "--dry-run", mpich).json
+def test_four_ranks_on_each_of_four_hosts_run_with_mpich(hosts: Any, mpich: str) -> None:
+    jobspec = hosts("run", "-N4", "-n4", "--dry-run", mpich).json
     jobspec["tasks"][0]["count"] = {"total": 16}
-    file = user.directory / "jobspec.json"
+    file = hosts.directory / "jobspec.json"
     file.write_text(json.dumps(jobspec))
-    done = on_hosts(user, f"fluxsched job attach $(fluxsched job submit {file})")
+    done = hosts("job", "attach", hosts("job", "submit", file).word)
     sums = [f"rank {rank} of 16: sum 136" for rank in range(16)]
     assert sorted(done.out.splitlines()) == sorted(["pi is about 3.141593", *sums])
 
 
-def test_a_program_on_several_hosts_ends_with_the_task_that_failed(user: Any) -> None:
+def test_a_program_on_several_hosts_ends_with_the_task_that_failed(hosts: Any) -> None:
     script = f'{PMI} if [ "$PMI_RANK" = 3 ]; then exit 3; else exec sleep 100; fi'
-    done = on_hosts(user, f"fluxsched run -N4 -n4 bash -c '{script}'", status=3)
+    done = hosts("run", "-N4", "-n4", "bash", "-c", script, status=3)
     said = done.err.replace(" (exited 3)", "")  # it may end after we look
     assert "task 3 left the MPI program without MPI_Finalize" in said
 
 
-def test_tasks_do_not_wait_in_a_barrier_for_a_host_whose_tasks_have_left(user: Any) -> None:
+def test_tasks_do_not_wait_in_a_barrier_for_a_host_whose_tasks_have_left(hosts: Any) -> None:
     script = f'[ "$PMI_RANK" = 3 ] && exit 3; {PMI} printf "cmd=barrier_in\\n" >&30; read -r answer <&30'
-    done = on_hosts(user, f"fluxsched run -N4 -n4 bash -c '{script}'", status=3)
+    done = hosts("run", "-N4", "-n4", "bash", "-c", script, status=3)
     said = done.err.replace(" (exited 3)", "")
     assert "task 3 has left the MPI program, and task" in said
 
@@ -148,11 +153,10 @@ def test_a_barrier_of_several_hosts_outlives_an_instance_that_is_killed(
 # Commands on the other hosts of a job, by which launchers of MPI programs start theirs.
 
 
-def in_job(user: Any, script: str, status: int | None = 0) -> Any:
+def in_job(hosts: Any, script: str, status: int | None = 0) -> Any:
     """A shell script that is the first task of a job on all hosts; the others end at once."""
-    file = user.directory / "task.sh"
-    file.write_text(f"[ $FLUX_TASK_RANK = 0 ] || exit 0; {script}")
-    return on_hosts(user, f"fluxsched run -N4 -n4 -o pmi=off bash {file}", status=status)
+    script = f"[ $FLUX_TASK_RANK = 0 ] || exit 0; {script}"
+    return hosts("run", "-N4", "-n4", "-o", "pmi=off", "bash", "-c", script, status=status)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +170,8 @@ def in_job(user: Any, script: str, status: int | None = 0) -> Any:
         ("fluxsched rsh p1 'sleep 1000 & exec sleep 1000' & sleep 0.3; exit 0", 0, ""),
     ],
 )
-def test_a_command_runs_on_another_host_of_its_job(user: Any, script: str, status: int, out: str | None) -> None:
-    found = in_job(user, script, status=status)
+def test_a_command_runs_on_another_host_of_its_job(hosts: Any, script: str, status: int, out: str | None) -> None:
+    found = in_job(hosts, script, status=status)
     if out is None:
         first, last = found.out.splitlines()
         assert last == f"3 {first}"
@@ -175,8 +179,8 @@ def test_a_command_runs_on_another_host_of_its_job(user: Any, script: str, statu
         assert found.out == out
 
 
-def test_commands_on_other_hosts_are_refused_where_there_are_none(user: Any) -> None:
-    found = in_job(user, "fluxsched rsh p7 true", status=1)
+def test_commands_on_other_hosts_are_refused_where_there_are_none(user: Any, hosts: Any) -> None:
+    found = in_job(hosts, "fluxsched rsh p7 true", status=1)
     assert "has nothing on host 'p7', but on p[0-3]" in found.err
     script = "fluxsched run fluxsched rsh localhost true"
     found = user.process("start", "--fake", "1x1", "--", "sh", "-c", script, status=1)
@@ -184,21 +188,21 @@ def test_commands_on_other_hosts_are_refused_where_there_are_none(user: Any) -> 
     assert "Missing option '--job'" in user.process("rsh", "p1", "true", status=2).err
 
 
-def test_mpiexec_of_mpich_starts_its_proxies_by_rsh(user: Any, mpich: str) -> None:
+def test_mpiexec_of_mpich_starts_its_proxies_by_rsh(hosts: Any, mpich: str) -> None:
     launcher = shutil.which("mpiexec.hydra")
     if launcher is None:
         pytest.skip("no launcher of mpich: apt-get install mpich")
-    agent = user.directory / "agent"
+    agent = hosts.directory / "agent"
     agent.write_text('#!/bin/sh\nexec fluxsched rsh "$@"\n')
     agent.chmod(0o755)
     words = f"-launcher ssh -launcher-exec {agent} -hosts p0,p1,p2,p3 -ppn 1 -n 4"
-    done = in_job(user, f"{launcher} {words} {mpich}")
+    done = in_job(hosts, f"{launcher} {words} {mpich}")
     assert sorted(done.out.splitlines()) == ["pi is about 3.141593", *SUMS]
 
 
-def test_mpirun_of_open_mpi_starts_its_daemons_by_rsh(user: Any, openmpi: str) -> None:
+def test_mpirun_of_open_mpi_starts_its_daemons_by_rsh(hosts: Any, openmpi: str) -> None:
     mpirun = shutil.which("mpirun.openmpi") or "mpirun"
     root = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
     options = "--mca plm rsh --mca plm_rsh_agent 'fluxsched rsh' --mca btl tcp,self"  # one machine has one /dev/shm
-    done = in_job(user, f"{root} {mpirun} {options} -H p0,p1,p2,p3 -n 4 {openmpi}")
+    done = in_job(hosts, f"{root} {mpirun} {options} -H p0,p1,p2,p3 -n 4 {openmpi}")
     assert sorted(done.out.splitlines()) == ["pi is about 3.141593", *SUMS]
