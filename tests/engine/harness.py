@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -22,8 +21,14 @@ from fluxsched.services.keepers import KeeperConnection, KeeperConnections
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
 from fluxsched.system.processes import children_of, stat_of
+from tests.prepared.caller import prepared
+from tests.prepared.children import forked_or_executed
+from tests.prepared.request import REAL
 from tests.r import r_of
 
+KEEPER_MODULE = "fluxsched.engine.keeper_main"
+KEEPER = str(Path(__file__).parent / "keeper.py")
+"""A keeper that only reports and writes down what it is told."""
 WAIT_S = 60.0
 PING_S, ORPHAN_TIMEOUT_S = 0.2, 30.0
 KILL_TIMEOUT_S = 20.0
@@ -115,27 +120,29 @@ class Site:
 class Host:
     """A host of an engine: the guard, which is the process that the engine started, and all below it."""
 
-    def __init__(self, directory: Path, name: str = "n1") -> None:
+    def __init__(self, directory: Path, name: str = "n1", *, is_real: bool = False) -> None:
+        """It is forked, unless it is to be the real program."""
         self.directory, self.name = directory, name
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLUX", "COV_"))}
-        self.process = subprocess.Popen(
-            [*KEEPER_WORDS, name],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env={**kept, "TMPDIR": str(directory), "PYTHONPATH": str(Path(__file__).parents[2])},
+        (entry, stdin), (stdout, out), (stderr, err) = os.pipe(), os.pipe(), os.pipe()
+        self.process = forked_or_executed(
+            prepared().child, (KEEPER_MODULE,), [*KEEPER_WORDS, name], stdin=entry, stdout=out, stderr=err,
+            start_new_session=True, env={**kept, "TMPDIR": str(directory), **({REAL: "1"} if is_real else {})},
         )  # fmt: skip
+        for end in (entry, out, err):
+            os.close(end)
+        self.stdin, self.stdout, self.stderr = os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb"), os.fdopen(stderr, "rb")
 
     async def report(self) -> HostReport:
-        reader, out = ReportReader(), self.process.stdout
-        assert out is not None
-        while (found := reader.read(await asyncio.to_thread(out.readline))) is None:
+        reader = ReportReader()
+        while (found := reader.read(await asyncio.to_thread(self.stdout.readline))) is None:
             pass
         return found
 
     def introduce(self, introduction: Introduction | bytes) -> None:
         data = introduction if isinstance(introduction, bytes) else introduction_line(introduction)
-        assert self.process.stdin is not None
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
+        self.stdin.write(data)
+        self.stdin.flush()
 
     @property
     def keeper(self) -> int:
@@ -158,10 +165,9 @@ class Host:
         try:
             self.process.wait(WAIT_S)
         finally:
-            for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-                if stream is not None:
-                    with suppress(BrokenPipeError):
-                        stream.close()
+            for stream in (self.stdin, self.stdout, self.stderr):
+                with suppress(BrokenPipeError):
+                    stream.close()
 
 
 def is_alive(pid: int) -> bool:

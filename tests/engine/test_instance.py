@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from fluxsched.system.files import ENGINE_NAME
 from fluxsched.system.processes import children_of, stat_of
 from fluxsched.transport.base import SOCKET_PATH_BYTES_MAX
 from tests.engine.fakes import Fakes
+from tests.prepared.caller import prepared
 from tests.site import WAIT_S, World
 from tests.source import ROOT
 
@@ -191,7 +191,7 @@ def test_a_text_that_names_no_engine_is_refused_before_a_start() -> None:
 async def test_the_example_for_slurm_runs_its_tasks_on_all_nodes(world: World, tmp_path: Path) -> None:
     fakes = Fakes(tmp_path)
     fakes.slurm([f"127.0.0.{number}" for number in range(1, 5)])
-    path = f"{Path(sys.executable).parent}:{fakes.environment['PATH']}"
+    path = f"{prepared().programs}:{fakes.environment['PATH']}"
     variables = {"TASKS": "12", "RANKS": "4", "PROGRAM": "printenv FLUX_TASK_RANK", "PATH": path}
     program = await asyncio.create_subprocess_exec(
         "bash", str(ROOT / "examples/slurm_batch.sh"), env={**fakes.environment, **variables},
@@ -206,10 +206,10 @@ async def test_the_example_for_slurm_runs_its_tasks_on_all_nodes(world: World, t
 
 async def command(instance: Instance, *words: str) -> tuple[int, str]:
     """Run a command of ours for this instance; return its exit status and what it printed."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "FLUXSCHED_URI": instance.uri}
+    programs = prepared().programs
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "FLUXSCHED_URI": instance.uri}
     program = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "fluxsched", *words, env=environment, cwd=instance.run_directory,
+        f"{programs}/fluxsched", *words, env=environment, cwd=instance.run_directory,
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     printed, _ = await program.communicate()

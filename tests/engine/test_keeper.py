@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fluxsched.engine import keeper as keepers
 from fluxsched.engine import port as ports
 from fluxsched.engine.guard import GuardLimits
 from fluxsched.engine.keeper import ConnectLimits, EngineKeeper, InstanceClient
@@ -22,6 +23,7 @@ from fluxsched.engine.port import LOOPBACK, KeeperPort, address_for
 from fluxsched.engine.report import INTRODUCTION_BYTES_MAX, HostReport, Introduction
 from fluxsched.errors import Refused
 from fluxsched.executor import wire as msg
+from fluxsched.executor.local import LocalExecutor
 from fluxsched.executor.pieces import PIECE_BYTES
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import decode, encode, make_request
@@ -50,7 +52,7 @@ async def pids_of(path, count, played):
 
 
 async def test_a_keeper_is_introduced_and_runs_tasks_that_inherit_nothing_of_it(played, start_host, tmp_path):
-    host = start_host("made-up")
+    host = start_host("made-up", is_real=True)
     report = await host.report()
     assert (report.host, report.boot_id, report.version) == ("made-up", boot_id(), msg.VERSION)
     assert report.topology().resources()
@@ -90,10 +92,9 @@ async def test_without_an_introduction_there_is_no_keeper(start_host, said):
     host = start_host()
     await host.report()
     host.introduce(said)
-    host.process.stdin.close()
-    host.process.stdin = None
+    host.stdin.close()
     assert await host.status() == 1
-    text = host.process.stderr.read().decode()
+    text = host.stderr.read().decode()
     assert "introduction" in text
     assert "Traceback" not in text
     assert host.scratch == []
@@ -107,7 +108,7 @@ async def test_a_wrong_key_connects_to_nothing_and_the_lease_ends(played, start_
     host.introduce(msgspec.structs.replace(played.introduction(1.5), **wrong))
     assert await host.status() == 0
     assert (played.links, played.router.peers) == ([], {})
-    assert "it does not know your key" in host.process.stderr.read().decode()
+    assert "it does not know your key" in host.stderr.read().decode()
 
 
 async def test_at_the_port_of_keepers_all_other_topics_are_refused(played):
@@ -178,30 +179,27 @@ async def test_a_killed_keeper_leaves_no_task_and_another_one_connects(played, s
 FORKING = """
 import os, sys, time
 until = time.monotonic() + 60
+forks = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 while time.monotonic() < until:
     if os.fork():
         os._exit(0)
     os.setsid()
+    os.write(forks, b".")
 """
 
 
 async def test_a_process_that_forks_all_the_time_does_not_escape(played, start_host, tmp_path):
+    """None lives long enough to be found by looking for it."""
     (tmp_path / "forking.py").write_text(FORKING)
     host, link = await connected(played, start_host)
-    link.run(f"{sys.executable} -S {tmp_path}/forking.py; exec sleep 1000")
-    mark = f"{tmp_path}/forking.py".encode()
-
-    def forking():
-        found = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            with suppress(OSError):
-                found += [path] if mark in path.read_bytes().split(b"\0") else []
-        return found
-
-    await played.until(lambda: link.words(msg.JobStarted) and forking())
+    forks = tmp_path / "forks"
+    link.run(f"{sys.executable} -S {tmp_path}/forking.py {forks}; exec sleep 1000")
+    await played.until(lambda: forks.exists() and forks.stat().st_size > 1)
     os.kill(host.keeper, signal.SIGKILL)
-    await played.link(2)
-    assert forking() == []
+    again = await played.link(2)
+    number = forks.stat().st_size
+    await played.until(lambda: len(again.words(msg.Ping)) > 2)
+    assert forks.stat().st_size == number
 
 
 @pytest.mark.parametrize("kill", [os.kill, os.killpg])
@@ -293,9 +291,8 @@ async def test_the_ends_of_its_standard_streams_do_not_end_a_keeper(played, star
     await wire.mend()
     introduction = msgspec.structs.replace(played.introduction(), endpoint=f"tcp://{LOOPBACK}:{wire.port}")
     host, _ = await connected(played, start_host, introduction)
-    for name in ("stdin", "stdout", "stderr"):
-        getattr(host.process, name).close()
-        setattr(host.process, name, None)
+    for stream in (host.stdin, host.stdout, host.stderr):
+        stream.close()
     for _ in range(2):
         wire.cut()  # it has something to say then
         await wire.mend()
@@ -350,6 +347,17 @@ async def test_a_message_that_is_larger_than_a_keyed_port_takes_arrives(played):
     await played.until(lambda: played.links[0].connection.lost)
 
 
+@pytest.fixture
+def among_others(monkeypatch):
+    """A keeper in the process of a test spares its other children, which it would end with its tasks."""
+
+    def executor(*settings, alone):
+        return LocalExecutor(*settings)
+
+    monkeypatch.setattr(keepers, "LocalExecutor", executor)
+
+
+@pytest.mark.usefixtures("among_others")
 async def test_an_instance_that_says_nothing_is_asked_again(tmp_path, caplog):
     accepted: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(lambda reader, writer: accepted.append(writer), LOOPBACK, 0)
@@ -374,6 +382,7 @@ async def test_an_instance_that_says_nothing_is_asked_again(tmp_path, caplog):
     assert told == ["host n1 has no connection to its instance: nothing was heard within 0.05 s"], "said once"
 
 
+@pytest.mark.usefixtures("among_others")
 async def test_a_link_that_drops_all_is_lost_and_made_again(played, tmp_path, caplog):
     wire = Wire(played.port.port)
     await wire.mend()

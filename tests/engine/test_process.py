@@ -41,9 +41,9 @@ from fluxsched.system.files import ENGINE_NAME
 from fluxsched.system.loop import Turns
 from fluxsched.system.processes import stat_of
 from tests.engine.fakes import Fakes
+from tests.engine.harness import KEEPER
 
 WAIT_S = 60.0
-KEEPER = str(Path(__file__).parent / "keeper.py")
 
 
 class Hosts:
@@ -54,7 +54,7 @@ class Hosts:
         self.state = directory / "state"
         self.state.mkdir(mode=0o700)
         self.started: list[StartedEngine] = []
-        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        self.environment = dict(os.environ)
 
     def order(self, host: str, *words: str) -> None:
         (self.directory / f"{host}.order").write_text(" ".join(words))

@@ -119,14 +119,16 @@ class Prepared:
             status = int(caller.recv(ANSWER_BYTES))
         return Ended(status, texts[out].decode(), "" if is_alone else texts[err].decode(), caller.pid)
 
-    def child(self, kind: str, words: Sequence[str], fds: dict[int, int], *, has_session: bool) -> int:
+    def child(
+        self, kind: str, words: Sequence[str], fds: dict[int, int], environ: dict[str, str], *, has_session: bool
+    ) -> int:
         """See `MakeChild`."""
         prctl = ctypes.CDLL(None).prctl
         with ADOPTING:
             prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             try:
                 how = f"{CHILD} {SESSION}" if has_session else CHILD
-                with self._ask(kind, how, words, fds, cwd=os.getcwd(), environ=dict(os.environ)) as caller:
+                with self._ask(kind, how, words, fds, cwd=os.getcwd(), environ=environ) as caller:
                     return caller.pid
             finally:
                 prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)

@@ -6,8 +6,10 @@ import os
 import select
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -23,26 +25,30 @@ class Refused(Exception):
 
 
 MakeChild = Callable[..., int]
-"""(KIND, WORDS, descriptors by what they become, has_session=): a child's process id. Raises Refused."""
+"""(KIND, WORDS, descriptors by what they become, environment, has_session=): a child's process id. Raises Refused."""
 
 
 @contextmanager
 def forking(child: MakeChild, *modules: ModuleType, starts: Sequence[str] = (SCHEDULER,)) -> Iterator[None]:
     """What `modules` start as `python -P -m` one of `starts`, and keepers."""
-
-    def popen(command: Sequence[str], **more: Any) -> Any:
-        with suppress(Refused):
-            if list(command[1:3]) == ["-P", "-m"] and command[3] in starts:
-                return ForkedChild(child, MODULE, command[3:], **more)
-            if str(command[3]).endswith(KEEPER_FILE):
-                return ForkedChild(child, KEEPER, command[3:], **more)
-        return subprocess.Popen(command, **more)
-
+    popen = partial(forked_or_executed, child, starts)
     with ExitStack() as stack:
         for module in modules:
             forked = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
             stack.enter_context(patch.object(module, "subprocess", forked))
         yield
+
+
+def forked_or_executed(child: MakeChild, starts: Sequence[str], command: Sequence[str], **more: Any) -> Any:
+    """As Popen: `python -P -m` one of `starts`, one of them that is a file, and a keeper are forked, if they can be."""
+    words = [*map(str, command)]
+    with suppress(Refused):
+        if words[1:3] == ["-P", "-m"] and words[3] in starts:
+            return ForkedChild(child, MODULE, words[3:], **more)
+        for at, word in enumerate(words[:4]):
+            if Path(word).name == KEEPER_FILE or (word.endswith(".py") and word in starts):
+                return ForkedChild(child, KEEPER, words[at:], **more)
+    return subprocess.Popen(command, **more)
 
 
 @contextmanager
@@ -59,7 +65,7 @@ class ForkedChild:
 
     def __init__(
         self, child: MakeChild, kind: str, words: Sequence[str], *, stdin: int, stdout: Any, stderr: Any,
-        pass_fds: Sequence[int] = (), start_new_session: bool = False,
+        pass_fds: Sequence[int] = (), start_new_session: bool = False, env: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         self.returncode: int | None = None
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -67,7 +73,8 @@ class ForkedChild:
             given = {0: stdin, 1: stdout, 2: stderr, **{fd: fd for fd in pass_fds}}
             fds = {at: fd if isinstance(fd, int) else fd.fileno() for at, fd in given.items()}
             fds = {at: nothing if fd == subprocess.DEVNULL else fd for at, fd in fds.items()}
-            self.pid = child(kind, words, fds, has_session=start_new_session)
+            environ = dict(os.environ if env is None else env)
+            self.pid = child(kind, words, fds, environ, has_session=start_new_session)
         finally:
             os.close(nothing)
 

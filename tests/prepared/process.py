@@ -162,7 +162,7 @@ def prepare() -> None:
     for module in (
         "cli.instance", "cli.config", "cli.job", "cli.job", "cli.jobs",
         "cli.queue", "cli.main", "cli.batch", "cli.submit",
-        "client.blocking", "executor.keeper", "instance.launch",
+        "client.blocking", "engine.keeper", "executor.keeper", "instance.launch",
         "scheduler.main",
     ):  # fmt: skip
         importlib.import_module(f"fluxsched.{module}")

@@ -32,11 +32,13 @@ class Spare:
             wait(theirs)
         theirs.close()
 
-    def become(self, kind: str, words: Sequence[str], fds: dict[int, int], *, has_session: bool) -> int:
+    def become(
+        self, kind: str, words: Sequence[str], fds: dict[int, int], environ: dict[str, str], *, has_session: bool
+    ) -> int:
         """Its process id."""
         targets = " ".join(map(str, fds))
         how = SESSION if has_session else ""
-        length, data = packed(kind, how, os.getcwd(), targets, [*words], dict(os.environ))
+        length, data = packed(kind, how, os.getcwd(), targets, [*words], environ)
         with self._connection:
             socket.send_fds(self._connection, [length], [*fds.values()])
             self._connection.sendall(data)
