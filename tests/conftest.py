@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,7 +105,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     What comes first stays with the first worker, since others steal from the end: so only one ever starts a browser,
     and few parse all sources.
     """
-    items.sort(key=_place)
+    items.sort(key=lambda item: _place(item.path))
     if EXPECTED_BUILD == PLAIN:
         return
     for item in items:
@@ -112,14 +113,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=f"plain build only: {mark.args[0]}"))
 
 
-def _place(item: pytest.Item) -> tuple[bool, bool, str]:
-    part = _part(item)
-    return not item.path.is_relative_to(BROWSER_TESTS), part not in OF_SOURCES, part
-
-
-def _part(item: pytest.Item) -> str:
-    """The entry of the tests' directory that a test is in."""
-    return os.path.relpath(item.path, Path(__file__).parent).split(os.sep)[0]
+@cache
+def _place(path: Path) -> tuple[bool, bool, str]:
+    """That of the tests of a file; the last is the entry of the tests' directory that it is in."""
+    part = path.relative_to(Path(__file__).parent).parts[0]
+    return not path.is_relative_to(BROWSER_TESTS), part not in OF_SOURCES, part
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 
 from fluxsched.sched.registry import OWN
 from fluxsched.sim import Ask, Trace, TraceJob, run
-from tests.generated.share import examples, first
+from tests.generated.share import ALL, examples, first
 
 ROOT = Path(__file__).parents[3]
 
@@ -80,10 +80,9 @@ STEPS = 120
 
 
 def test_every_policy_schedules_the_same_under_other_hash_seeds_and_addresses(tmp_path):
-    runs = {(seed, order): _schedules(tmp_path, seed, order) for seed, order in ((1, 1), (2, 2), (3, 3))}
-    one = runs.pop((1, 1))
+    one, *others = [_schedules(tmp_path, seed, order=seed) for seed in ((1, 2, 3) if ALL else (1, 2))]
     assert len(one) == len(first(POLICIES)) + 1
-    assert [(at, name) for at, found in runs.items() for name in one if found[name] != one[name]] == []
+    assert [(at, name) for at, found in enumerate(others) for name in one if found[name] != one[name]] == []
 
 
 def test_a_bank_that_is_read_again_after_its_users_stays_in_line(tmp_path):
