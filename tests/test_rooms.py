@@ -15,7 +15,7 @@ import pytest
 
 from .source import ROOT, Source, imports, sources_below
 
-PACKAGES = sorted({path.name for path in (ROOT / "fluxsched").iterdir() if path.is_dir()})
+PACKAGES = sorted({path.name for path in (ROOT / "fluxsched").iterdir() if any(path.glob("*.py"))})
 LIMIT = re.compile(r"_(MAX|LIMIT)(_S)?$")
 
 DOUBLES = {
