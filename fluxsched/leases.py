@@ -594,7 +594,7 @@ HOST_SEPARATOR: Final = ":"
 
 _OURS: Final = ("queue", "bank", "dependencies", "array", "preemptible-after")
 """Keys of `attributes.system` that are settled in this instance, or have another meaning there."""
-_OURS_OF_OWN: Final = ("requeue", "elastic")
+_OURS_OF_OWN: Final = ("requeue", "retry-on", "retry-pause", "elastic")
 """Keys of `attributes.system.fluxsched` that are not sent to another instance."""
 
 

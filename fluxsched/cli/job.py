@@ -27,7 +27,7 @@ from fluxsched.cli.attach import (
 )
 from fluxsched.cli.attach import attach as attach_to
 from fluxsched.cli.base import Command, CommandGroup, warn
-from fluxsched.cli.jobs import JobSelection, described, one_line, selected, selection_options, usage_lines
+from fluxsched.cli.jobs import JobSelection, described, one_line, selected, selection_options, usage_lines, usage_text
 from fluxsched.cli.options import (
     FSD,
     SIGNAL,
@@ -70,6 +70,9 @@ NAMED_MAX = 100
 ASKED_MAX = 10_000
 """Refused jobs whose states are asked for at a time."""
 
+ATTEMPTS_MAX = 1000
+"""Earlier attempts of a job that are shown: REQUEUE_MAX count, beside those that its user had requeued."""
+
 dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Show which jobs would be affected.")
 
 
@@ -88,6 +91,7 @@ class Act(NamedTuple):
 
 CANCEL = Act("job-manager.cancel", "cancel", "canceled {}", "active", "active")
 KILL = Act("job-manager.kill", "signal", "signaled {}", "running", "run")
+REQUEUE = Act("job-manager.raise", "requeue", "requeued {}", "run", "run")
 SET_URGENCY = Act("job-manager.urgency", "change the urgency of", "changed the urgency of {}", "pending", "pending")
 
 
@@ -198,6 +202,17 @@ def cancel(handle: InstanceHandle, asked: JobSelection, message: str, dry_run: b
 def kill(handle: InstanceHandle, asked: JobSelection, signum: int, dry_run: bool, yes: bool) -> None:
     """Send a signal to all tasks of running jobs. On a terminal --all asks first."""
     hit(handle, asked, KILL, {"signum": signum}, dry_run, yes=yes)
+
+
+@click.command("requeue", cls=Command)
+@selection_options("-s", "-S", "--states", all_help="All running jobs.")
+@click.option("-m", "--message", metavar="TEXT", default="", help="A note for the job's exception.")
+@dry_run_option
+@yes_option
+@connected
+def requeue(handle: InstanceHandle, asked: JobSelection, message: str, dry_run: bool, yes: bool) -> None:
+    """End running jobs, which wait again as further attempts. On a terminal --all asks first."""
+    hit(handle, asked, REQUEUE, {"type": "requeue", "severity": 0, "note": message}, dry_run, yes=yes)
 
 
 @click.command("urgency", cls=Command)
@@ -327,7 +342,7 @@ def job() -> None:
     """Inspect and control one job."""
 
 
-for _same in (cancel, kill, update, urgency, wait):
+for _same in (cancel, kill, requeue, update, urgency, wait):
     job.add_command(_same)
 
 
@@ -342,7 +357,7 @@ def info(handle: InstanceHandle, jobid: int, key: str | None, as_json: bool) -> 
         found = handle.rpc("job-manager.list", {"ids": [jobid]})["jobs"]
         if not found:
             raise Refused(f"no such job: {typed(jobid)}")
-        _print_job(_with_tasks(handle, found[0]), as_json)
+        _print_job(_with_attempts(handle, _with_tasks(handle, found[0])), as_json)
         return
     part = handle.rpc("job-manager.lookup", {"id": jobid, "keys": [key]}).get(key)
     if part is None:
@@ -363,6 +378,33 @@ def _with_tasks(handle: InstanceHandle, found: dict[str, Any]) -> dict[str, Any]
     return {**found, "usage": {**usage, "tasks": tasks} if tasks else usage}
 
 
+def _with_attempts(handle: InstanceHandle, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the job with the attempts before it, the first one first; those that are forgotten are left out."""
+    before: list[dict[str, Any]] = []
+    jobid = found.get("requeue_of")
+    while jobid is not None and len(before) < ATTEMPTS_MAX:
+        listed = handle.rpc("job-manager.list", {"ids": [jobid]})["jobs"]
+        before[:0] = listed
+        jobid = listed[0].get("requeue_of") if listed else None
+    return {**found, "attempts": before} if before else found
+
+
+def _attempt_line(attempt: Mapping[str, Any]) -> str:
+    """Return how an attempt ended, where, and what it used: `ƒ2: exited 75 on node0, 12s wall, ...`."""
+    fatal = attempt.get("exception")
+    why = f"exception {fatal['type']}" if fatal else attempt.get("ended", "")
+    where = f" on {attempt['nodelist']}" if attempt.get("nodelist") else ""
+    used = f", {usage_text(attempt['usage'])}" if "usage" in attempt else ""
+    return f"{jobid_text(attempt['id'])}: {why}{where}{used}"
+
+
+def _together(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what several attempts have used: the sums of times, and the largest peak."""
+    sums = {key: sum(usage[key] for usage in usages) for key in ("wall_s", "user_s", "system_s")}
+    return {**max(usages, key=lambda usage: float(usage["max_rss_bytes"])), **sums}
+
+
+_IN_LINES = ("usage", "attempts")
 _JOBIDS = ("id", "array", "requeue_of", "requeued_as")
 
 
@@ -375,13 +417,19 @@ def _print_job(found: dict[str, Any], as_json: bool) -> None:
     readable["lease"] = readable["annotations"].pop("lease", None)
     for key, value in readable.items():
         is_time = key.startswith("t_") or key == "expiration"
-        if key == "usage" or value in (None, "", [], {}) or ((is_time or key == "duration") and not value):
+        if key in _IN_LINES or value in (None, "", [], {}) or ((is_time or key == "duration") and not value):
             continue
         text = time_text(value) if is_time else value if isinstance(value, str) else _value_text(key, value)
         print_line(f"{key}: {text}")
     if "usage" in found:
         for text in usage_lines(found["usage"]):
             print_line(text)
+    before = found.get("attempts", ())
+    for attempt in before:
+        print_line(f"attempt before: {_attempt_line(attempt)}")
+    usages = [attempt["usage"] for attempt in (*before, found) if "usage" in attempt]
+    if before and usages:
+        print_line(f"used by all attempts: {usage_text(_together(usages))}")
 
 
 def _value_text(key: str, value: object) -> str:

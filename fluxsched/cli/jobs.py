@@ -99,14 +99,15 @@ def peak_text(usage: Mapping[str, Any]) -> str:
 
 def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
     """Yield the job's figures, then those of its tasks."""
-    yield f"used: {_figures(usage)}"
+    yield f"used: {usage_text(usage)}"
     for rank, task in enumerate(usage.get("tasks") or ()):
-        yield f"task {rank}: {task['ended']}, {_figures(task)}"
+        yield f"task {rank}: {task['ended']}, {usage_text(task)}"
     if usage.get("tasks_left_out"):
         yield f"({counted(usage['tasks_left_out'], 'more task')} only in the sums)"
 
 
-def _figures(usage: Mapping[str, Any]) -> str:
+def usage_text(usage: Mapping[str, Any]) -> str:
+    """Return times and peak of memory in one line."""
     user, system = duration_text(usage["user_s"]), duration_text(usage["system_s"])
     return (
         f"{duration_text(usage['wall_s'])} wall, {duration_text(cpu_s(usage))} CPU "

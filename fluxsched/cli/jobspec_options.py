@@ -20,6 +20,7 @@ import click
 
 from fluxsched.cli.base import TYPED_ORDER, warn
 from fluxsched.cli.options import (
+    FSD,
     LIMIT_FSD,
     URGENCY,
     Converted,
@@ -332,7 +333,11 @@ _JOB_OPTIONS = (
     click.option("--preemptible-after", type=Converted("preemptible-after", parse_preemptible_after), metavar="FSD",
                  help="Let the job be preempted once it has run for this long; 0s: at any time. [default: never]"),
     click.option("--requeue", type=Whole(min=0, max=REQUEUE_MAX), metavar="N", default=0,
-                 help="Submit the job again if it is preempted, at most N times."),
+                 help="Submit the job again if it is preempted or loses a node, at most N times."),
+    click.option("--retry-on", metavar="END,...",
+                 help="With --requeue, also if its tasks end like this, such as exit:75,signal:9 or exit:1-9."),
+    click.option("--retry-pause", type=FSD, metavar="FSD",
+                 help="Pause before the first retry; each further one is twice as long. [default: 10s]"),
     click.option("--set", "job_set", metavar="NAME", help="The set that the job is part of."),
     click.option("--urgency", type=URGENCY, metavar="N", default=16, help="0-31, hold, default or expedite."),
     click.option("--job-name", metavar="NAME", help="The job's name. [default: the command's]"),
@@ -426,6 +431,8 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
         bank=options["bank"],
         preemptible_after_s=options["preemptible_after"],
         requeue=options["requeue"],
+        retry_on=options["retry_on"],
+        retry_pause_s=options["retry_pause"],
         job_set=options["job_set"],
         elastic=options["elastic"],
         max_hops=options["max_hops"],

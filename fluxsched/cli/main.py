@@ -102,6 +102,7 @@ SECTIONS = {
         "jobs": Lazy("fluxsched.cli.jobs:jobs", "List jobs."),
         "cancel": Lazy("fluxsched.cli.job:cancel", "Cancel jobs."),
         "kill": Lazy("fluxsched.cli.job:kill", "Send a signal to running jobs."),
+        "requeue": Lazy("fluxsched.cli.job:requeue", "End running jobs, which wait again."),
         "urgency": Lazy("fluxsched.cli.job:urgency", "Change a job's urgency, hold it or expedite it."),
         "update": Lazy("fluxsched.cli.job:update", "Change a job's attributes, such as its duration."),
         "wait": Lazy("fluxsched.cli.job:wait", "Wait for jobs to end and exit with their status."),

@@ -142,6 +142,11 @@ class InstanceCalls:
         """Cancel a job by raising a fatal exception of type `cancel`."""
         return jobs.RaiseRequest(jobid, "cancel", 0, note)
 
+    @rpc("job-manager.raise", Empty, _discard_response)
+    def requeue(self, jobid: int, note: str = "") -> Payload:
+        """End a running job, which waits again as another attempt."""
+        return jobs.RaiseRequest(jobid, "requeue", 0, note)
+
     @rpc("resource.drain", Empty, _discard_response)
     def drain(self, targets: str, reason: str | None = None, mode: str | None = None) -> Payload:
         """Drain targets, given as idset or hostlist; done once it is on disk."""

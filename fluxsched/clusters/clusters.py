@@ -244,7 +244,7 @@ class Clusters:
         loop, job = self._loop_of(jobid), self._effects.manager.jobs.active.get(jobid)
         if loop is not None and job is not None:
             loop.offered.returned(jobid, len(job.held), loop.table.return_after_s)
-        self._effects.exec_failed(jobid, note, is_returned=True)
+        self._effects.returned(jobid, note)
 
     def _loop_of(self, jobid: int) -> ClusterLoop | None:
         return self._loops.get(self._clusters.get(jobid, ""))

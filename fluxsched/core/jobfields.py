@@ -1,6 +1,6 @@
 """Fields of a jobspec around its resources (RFC 14, 25, 26): tasks, and the system attributes that we read.
 
-Among them is how a job shares the machine: its bank, when it may be preempted, its job set.
+Among them is how a job shares the machine: its bank, when it may be preempted, when it is submitted again, its job set.
 
 Law: a function takes JSON and gives the checked value, or raises InvalidValue that begins with the path of the part.
 """
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import JOBID_MAX
 from fluxsched.core.quantities import parse_amount, parse_duration
 from fluxsched.core.request import COUNT_MAX, Count
@@ -34,7 +36,7 @@ TASK_SLOT: Final = "task"
 
 _TASK_KEYS: Final = frozenset(("command", "slot", "count", "attributes", "distribution"))
 _STRING_OR_NULL: Final = frozenset((str, type(None)))
-_OURS: Final = ("elastic", "max-hops", "requeue")
+_OURS: Final = ("elastic", "max-hops", "requeue", "retry-on", "retry-pause")
 _COUNT_KEYS: Final = ("per_slot", "total", "per_resource")
 
 TaskCount = tuple[int | None, int | None, tuple[str, int] | None]
@@ -387,7 +389,7 @@ def add_amounts(
         place += [{"type": kind, "count": parse_amount(amount)} for kind, amount in amounts.items()]
 
 
-# ---- bank, preemption, job set
+# ---- bank, preemption, further attempts, job set
 
 DEFAULT_BANK: Final = "default"
 """The bank of jobs that name none."""
@@ -396,20 +398,38 @@ NAME_CHARS_MAX = 255
 """Of a bank or a job set: both are shown in tables and kept for each account."""
 
 REQUEUE_MAX = 100
-"""Maximum number of times that a job may ask to be submitted again after preemption."""
+"""Maximum number of times that a job may ask to be submitted again."""
+
+RETRY_PAUSE_S: Final = 10.0
+"""Pause before a first retry where the job names none (seconds)."""
+
+RETRY_PAUSE_MAX_S: Final = 86400.0
+"""A pause no longer doubles beyond this (seconds): who repairs something looks once a day."""
+
+RETRY_ON_CHARS_MAX: Final = 255
+"""Of the ends after which a job is tried again, which name some exit codes and signals."""
+
+SIGNAL_BASE: Final = 128
+"""The exit code of a shell whose program was ended by signal n is this and n."""
+
+_RETRY_KINDS: Final = MappingProxyType({"exit": (1, 255, 0), "signal": (1, 64, SIGNAL_BASE)})
+"""By the word before the colon the least and the largest number behind it, and its distance to the shell's code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
     """`preemptible_after_s`: the run time (seconds) after which a job may be preempted, None for never.
 
-    `requeue`: how often it is then submitted again. `bank` is None where the jobspec names none.
+    `requeue`: how often it is submitted again after that, the loss of a node, or an end in `retry_on`: exit codes as a
+    shell has them. `retry_pause_s`: the first pause before a retry. `bank` is None where the jobspec names none.
     """
 
     bank: str | None = None
     preemptible_after_s: float | None = None
     requeue: int = 0
     job_set: str | None = None
+    retry_on: Idset = EMPTY
+    retry_pause_s: float = RETRY_PAUSE_S
 
 
 USUAL: Final = Sharing()
@@ -422,10 +442,39 @@ def parse_sharing(system: Mapping[str, Any]) -> Sharing:
     job_set = check_name(text(inner(system, "job"), "set", "job."), "attributes.system.job.set")
     after = system.get("preemptible-after")
     after_s = None if after is None else seconds(after, "preemptible-after", "0 means at once")
-    requeue = _requeue(inner(system, "fluxsched").get("requeue"))
+    ours = inner(system, "fluxsched")
+    requeue = _requeue(ours.get("requeue"))
+    retry_on, pause = text(ours, "retry-on", "fluxsched."), ours.get("retry-pause")
+    for key, value in (("retry-on", retry_on), ("retry-pause", pause)):
+        if value is not None and not requeue:
+            raise InvalidValue(f"attributes.system.fluxsched.{key} is of use with requeue alone: say how often, as 3")
     if bank is None and after_s is None and not requeue and job_set is None:
         return USUAL
-    return Sharing(bank, after_s, requeue, job_set)
+    pause_s = RETRY_PAUSE_S if pause is None else seconds(pause, "fluxsched.retry-pause", "0 means none")
+    return Sharing(bank, after_s, requeue, job_set, EMPTY if retry_on is None else parse_retry_on(retry_on), pause_s)
+
+
+def parse_retry_on(given: str) -> Idset:
+    """Return the exit codes, as a shell has them, of the ends in a text such as `exit:75,signal:9`. Raises InvalidValue
+    or LimitExceeded.
+    """
+    path = "attributes.system.fluxsched.retry-on"
+    if len(given) > RETRY_ON_CHARS_MAX:
+        raise LimitExceeded(f"{path}: {len(given)} characters, the limit is {RETRY_ON_CHARS_MAX}: use ranges, as 1-9")
+    found = EMPTY
+    for word in given.split(","):
+        kind, _, ids = word.partition(":")
+        if kind not in _RETRY_KINDS:
+            raise InvalidValue(f"{path}: {shown(word)} names no end: use exit:CODE or signal:NUMBER, as in exit:1-9")
+        least, most, base = _RETRY_KINDS[kind]
+        try:
+            numbers = Idset.parse(ids)
+        except InvalidValue as fault:
+            raise InvalidValue(f"{path}: {shown(word)}: {fault}") from None
+        if not numbers or numbers.min() < least or numbers.max() > most:
+            raise InvalidValue(f"{path}: {shown(word)}: the numbers of {kind} are {least}-{most}")
+        found |= Idset.of(number + base for number in numbers)
+    return found
 
 
 def sharing_given(system: Mapping[str, Any]) -> Sharing:

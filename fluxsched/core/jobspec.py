@@ -492,6 +492,8 @@ class Jobspec:
         bank: str | None = None,
         preemptible_after_s: float | None = None,
         requeue: int = 0,
+        retry_on: str | None = None,
+        retry_pause_s: float | None = None,
         job_set: str | None = None,
         elastic: bool = False,
         max_hops: int | None = None,
@@ -517,7 +519,15 @@ class Jobspec:
             "job": _without_none({"name": name, "set": job_set}),
             "bank": bank,
             "preemptible-after": preemptible_after_s,
-            "fluxsched": _without_none({"requeue": requeue or None, "elastic": elastic or None, "max-hops": max_hops}),
+            "fluxsched": _without_none(
+                {
+                    "requeue": requeue or None,
+                    "retry-on": retry_on,
+                    "retry-pause": retry_pause_s,
+                    "elastic": elastic or None,
+                    "max-hops": max_hops,
+                }
+            ),
         }
         resources, count = jobfields.layout(ntasks, cores_per_task, gpus_per_task, 1 if parts else nodes, exclusive)
         jobfields.add_amounts(resources, amounts_per_task or {}, amounts_per_node or {}, shared or {})

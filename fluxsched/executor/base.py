@@ -152,6 +152,8 @@ class Reports:
     """(fence): news of the job's tasks here for those of its other hosts; repeated until the job has ended."""
     spooled: Callable[[int, Sequence[str]], None] = no_op
     """(jobid, names): tasks that are about to run print into these files of the job's spool directory."""
+    node_failed: Callable[[int, str], None] = no_op
+    """(jobid, note): as `failed`, since a machine on which the job ran was lost."""
     closed: Callable[[int, Sequence[str]], None] = no_op
     """(jobid, names): of these files, as far as there are such, tasks of a running job print into none any more."""
 

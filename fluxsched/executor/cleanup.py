@@ -27,7 +27,7 @@ import tempfile
 from collections.abc import Callable, Container, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
@@ -109,6 +109,8 @@ PIDS_NAMED_MAX = 8
 """Process ids that one note names."""
 ASKING = (signal.SIGTERM, signal.SIGCONT)
 """Signals that ask a process to end, even if it is stopped."""
+BOOTED: Final = "the machine was booted since, so no process of the job can be left"
+"""Note on a job of a machine that has gone down."""
 DISOWNED: Mapping[str, bool] = {"disowned": True}
 """Instead of a record: the processes are those of the instance of which this one has a backup."""
 _RECORD: Mapping[str, type] = {"pid": int, "start_ticks": int, "sid": int, "boot_id": str, "path": str}
@@ -181,7 +183,7 @@ class Clearing:
             elif not _is_record(record):
                 self.notes[jobid] = "the record of its processes cannot be read, so none could be searched for"
             elif record["boot_id"] != boot:
-                self.notes[jobid] = "the machine was booted since, so no process of the job can be left"
+                self.notes[jobid] = BOOTED
             else:
                 self._left[jobid] = _Leftover(record)
 

@@ -44,6 +44,7 @@ from fluxsched.executor.layout import JobTasks, is_instance, more_blocks, progra
 from fluxsched.executor.pmi import PmiFences
 from fluxsched.executor.usage import merged
 from fluxsched.executor.wire import PmiFence, PmiFenceDone
+from fluxsched.jobs.states import EXEC, NODE_FAILURE
 from fluxsched.system.log import logger, of_job
 from fluxsched.system.loop import Turns
 
@@ -104,7 +105,7 @@ class HostPart:
 
     def end(self) -> PartEnd:
         """Return how it has ended."""
-        status, usage, _ = self.record[ENDED]
+        status, usage = self.record[ENDED][:2]
         return PartEnd(self.tasks, status, usage)
 
 
@@ -135,7 +136,9 @@ class HostsJob:
     is_open: bool = False
     is_started: bool = False
     note: str | None = None
-    """Why a part of it has failed."""
+    """Why a part of it has failed, first."""
+    is_lost: bool = False
+    """True if that was the loss of its host."""
     former: PartEnd | None = None
     """End of the parts that had ended before the job got targets on their hosts again."""
 
@@ -174,6 +177,16 @@ class HostsJob:
         if old is not None:
             self.former = end_of_all([old.end()] if self.former is None else [self.former, old.end()])
         self.parts[host] = part
+
+    def failed(self, note: str | None, is_lost: bool) -> None:
+        """Note why a part has failed, if one before it has not."""
+        if self.note is None:
+            self.note, self.is_lost = note, is_lost
+
+    @property
+    def exception_type(self) -> str:
+        """Return the type of the exception for the first part that has failed."""
+        return NODE_FAILURE if self.is_lost else EXEC
 
     @property
     def goes_on_without_part(self) -> bool:
@@ -219,6 +232,7 @@ class HostsExecutor:
             partial(self._started, host), partial(self._finished, host), partial(self._failed, host),
             partial(self._record, host), partial(self._raised, host), partial(self._opened, host), self._reports.stored,
             partial(self._released, host), fence=partial(self._fence, host),
+            node_failed=partial(self._failed, host, is_lost=True),
         )  # fmt: skip
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -289,11 +303,11 @@ class HostsExecutor:
         """Say again that a part has failed, if it has: the instance before may have had no time for it, and a job that
         needed its targets to keep its minimum may have others now.
         """
-        note = part.record[ENDED][2]
+        _, _, note, *is_lost = part.record[ENDED]
         if note is not None and job.goes_on_without_part:
             self._turns.post(partial(self._reports.lost, job.launch.jobid, part.ranks, note))
         else:
-            job.note = job.note or note
+            job.failed(note, True in is_lost)
 
     def start(self, job: JobLaunch) -> None:
         """See `Executor.start`. Raises FluxschedError if it has no tasks, or a host has no keeper."""
@@ -535,14 +549,15 @@ class HostsExecutor:
         else:
             self._end_of_one_host(jobid, partial(self._reports.finished, jobid, status, usage))
 
-    def _failed(self, host: str, jobid: int, note: str) -> None:
+    def _failed(self, host: str, jobid: int, note: str, is_lost: bool = False) -> None:
         if jobid not in self._jobs:
             if self._commands.get(jobid) is not None:
                 self._command_ended(jobid, 0, _named(host, note))
             else:
-                self._end_of_one_host(jobid, partial(self._reports.failed, jobid, _named(host, note)))
+                report = self._reports.node_failed if is_lost else self._reports.failed
+                self._end_of_one_host(jobid, partial(report, jobid, _named(host, note)))
             return
-        self._part_ended(host, jobid, 0, None, _named(host, note))
+        self._part_ended(host, jobid, 0, None, _named(host, note), is_lost)
 
     def _end_of_one_host(self, jobid: int, report: Callable[[], None]) -> None:
         """Report the end of a job of one host once its commands have ended."""
@@ -561,19 +576,19 @@ class HostsExecutor:
         self._commands.ended(number, status, note)
 
     def _part_ended(
-        self, host: str, jobid: int, status: int, usage: dict[str, Any] | None, note: str | None
+        self, host: str, jobid: int, status: int, usage: dict[str, Any] | None, note: str | None, is_lost: bool = False
     ) -> None:
         job = self._jobs[jobid]
         part = job.parts[host]
         if not job.is_open:
             note = note or NEVER_RAN
-        part.record = {ENDED: [status, usage, note]}
+        part.record = {ENDED: [status, usage, note, is_lost]}
         if note is not None and job.goes_on_without_part and job.running():
             log.warning("job %s goes on without a part: %s", format_f58(jobid), note, extra=of_job(jobid))
             self._turns.post(partial(self._reports.lost, jobid, part.ranks, note))
             note = None
         is_news = note is not None and job.note is None
-        job.note = job.note or note
+        job.failed(note, is_lost)
         if not job.running():
             if self._commands.has_any(jobid):
                 self._keep(job)
@@ -584,7 +599,7 @@ class HostsExecutor:
         if part.going:
             self._reports.released(jobid, part.going)
         if is_news and job.is_started:
-            self._reports.raised(jobid, "exec", str(note))
+            self._reports.raised(jobid, job.exception_type, str(note))
         elif is_news:
             self.kill(jobid, SIGKILL)
 
@@ -595,10 +610,11 @@ class HostsExecutor:
         self._reports.record(jobid, self._remains(jobid), no_op)
         end = end_of_all(job.ends())
         if not job.is_started:
-            self._reports.failed(jobid, job.note or NEVER_RAN)
+            report = self._reports.node_failed if job.is_lost else self._reports.failed
+            report(jobid, job.note or NEVER_RAN)
             return
         if job.note is not None:
-            self._reports.raised(jobid, "exec", job.note)
+            self._reports.raised(jobid, job.exception_type, job.note)
         self._reports.finished(jobid, end.status, None if end.usage is None else dict(end.usage))
 
     def _fence(self, host: str, one: PmiFence) -> None:

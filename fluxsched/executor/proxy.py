@@ -50,7 +50,7 @@ from fluxsched.executor.base import (
     Window,
     no_op,
 )
-from fluxsched.executor.cleanup import clear_orphans
+from fluxsched.executor.cleanup import BOOTED, clear_orphans
 from fluxsched.executor.layout import is_instance
 from fluxsched.executor.timed import MARGIN_S, NestedJobs
 from fluxsched.executor.wire import connected
@@ -430,7 +430,9 @@ class KeeperExecutor:
             self._left.pop(jobid, None)
             self._reports.record(jobid, None, no_op)
             if self._runs.pop(jobid, None) is not None:
-                self._reports.failed(jobid, f"{why}; {notes.get(jobid, 'no process of the job was left')}")
+                note = notes.get(jobid, "no process of the job was left")
+                report = self._reports.node_failed if note == BOOTED else self._reports.failed
+                report(jobid, f"{why}; {note}")
         self._settle()
 
     # -- reports ------------------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ class RemoteKeeper(KeeperExecutor):
         del self._runs[jobid]
         self._nested.remove_job(jobid)
         self._reports.record(jobid, None if run.record is None else {LEFT: run.record}, no_op)
-        self._reports.failed(jobid, f"host {self._name} was lost")
+        self._reports.node_failed(jobid, f"host {self._name} was lost")
 
     def _settle(self) -> None:
         if self._is_settled or (self._fence is not None and not any(link.is_known for link in self._links)):

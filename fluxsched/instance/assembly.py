@@ -269,6 +269,7 @@ class Assembly:
             effects.after_commit,
             effects.released,
             effects.lost,
+            node_failed=effects.node_failed,
         )
         for name, executor in outside.executors(reports).items():
             effects.add_executor(name, executor)

@@ -85,6 +85,11 @@ def depending_on(scheme: str, antecedent: int) -> Dependency:
     return Dependency(f"{scheme}={format_f58(antecedent)}", scheme, antecedent, None)
 
 
+def beginning(at_s: float) -> Dependency:
+    """Return a dependency on a time (wall seconds)."""
+    return Dependency(f"begin-time={at_s}", "begin-time", None, at_s)
+
+
 def parse_dependencies(objects: Iterable[Mapping[str, Any]]) -> list[Dependency]:
     """Return the dependencies of a jobspec, in order, equal ones once. Raises InvalidValue or LimitExceeded."""
     found: dict[str, Dependency] = {}

@@ -15,7 +15,7 @@ import msgspec
 
 from fluxsched.core.group_change import grown, shrunk
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.jobfields import USUAL, Sharing
+from fluxsched.core.jobfields import RETRY_PAUSE_MAX_S, SIGNAL_BASE, USUAL, Sharing
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
@@ -30,9 +30,11 @@ from fluxsched.jobs.states import (
     CANCEL,
     CLEANUP,
     EVENTS,
+    EXEC,
     FATAL,
     INACTIVE,
     NEW,
+    NODE_FAILURE,
     PREEMPT,
     REQUEUE,
     RETURN,
@@ -234,18 +236,40 @@ class Job(msgspec.Struct, eq=False, gc=False):
         return self.fatal is not None and self.fatal["type"] == PREEMPT
 
     @property
-    def is_returned(self) -> bool:
-        """Return whether the job was returned without having begun where it was to run."""
-        return self.fatal is not None and self.fatal["type"] == RETURN
+    def is_free_again(self) -> bool:
+        """Return whether the next attempt is none of those that the job may have: it was returned without having begun
+        where it was to run, or its user has had it requeued.
+        """
+        return self.fatal is not None and self.fatal["type"] in (RETURN, REQUEUE)
 
     @property
     def is_due_again(self) -> bool:
         """Return whether the job is to be submitted again if it ends now."""
-        if self.is_returned:
-            return not any(_is_cancel(event) for event in self.exceptions or ())
-        if not self.is_preempted or self.success or any(_is_cancel(event) for event in self.exceptions or ()):
+        if any(_is_cancel(event) for event in self.exceptions or ()):
             return False
-        return (self.attempt.number if self.attempt is not None else 0) < self.sharing.requeue
+        if self.is_free_again:
+            return True
+        return self.attempts < self.sharing.requeue and not self.success and (self.is_preempted or self._is_retried)
+
+    @property
+    def attempts(self) -> int:
+        """Return the number of attempts before this one that count."""
+        return 0 if self.attempt is None else self.attempt.number
+
+    @property
+    def _is_retried(self) -> bool:
+        """Return whether the job has lost its node, or its tasks have ended in a way after which it is tried again."""
+        kind = EXEC if self.fatal is None else self.fatal["type"]
+        if kind == NODE_FAILURE:
+            return True
+        return kind == EXEC and self.status is not None and shell_code(self.status) in self.sharing.retry_on
+
+    @property
+    def pause_s(self) -> float:
+        """Return the pause before the next attempt (seconds); it doubles from one retry to the next."""
+        if self.is_free_again or self.is_preempted:
+            return 0.0
+        return min(self.sharing.retry_pause_s * 2.0**self.attempts, RETRY_PAUSE_MAX_S)
 
     def key(self) -> PriorityKey:
         """Return the job's place in the queue: higher priority first, then earlier (first) submit time, then lower id.
@@ -337,6 +361,12 @@ def _packed(value: dict[str, Any]) -> bytes:
 def _with_event(recent: tuple[str, ...], name: str) -> tuple[str, ...]:
     """Return the names of the last events after one more: nearly all jobs have the same few, and share them."""
     return (*recent[1 - EVENTS_KEPT :], name)
+
+
+def shell_code(status: int) -> int:
+    """Return the exit code of a shell whose program ended with this wait status (RFC 21)."""
+    signum = status & 0x7F
+    return SIGNAL_BASE + signum if signum else status >> 8 & 0xFF
 
 
 def count_tasks(jobspec: Jobspec) -> int:

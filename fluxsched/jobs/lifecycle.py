@@ -7,9 +7,9 @@ more stack than one.
 
 `Links` are the schedulers that said hello, and which requests each has in hand (RFC 27): a group has at most one
 scheduler; a job has at most one request outstanding; requests leave in priority order and, in limited mode, at most
-`limit` are outstanding. A request that is being cancelled counts until it is answered. The next attempt of a preempted
-job asks for what it asked for at last, and waits for nothing that it has waited for: its dependencies were met when it
-was started.
+`limit` are outstanding. A request that is being cancelled counts until it is answered. The next attempt of a job asks
+for what it asked for at last, and waits for nothing that it has waited for: its dependencies were met when it was
+started. If there is a pause before it, it depends on the time at which that is over, like a job with a begin time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,20 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobfields import USUAL
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.text import with_path
 from fluxsched.errors import Refused, RemoteProtocolError
-from fluxsched.jobs.dependencies import Dependency, DependencyIndex, Verdict, depending_on, is_met_by_start, verdict
+from fluxsched.jobs.dependencies import (
+    Dependency,
+    DependencyIndex,
+    Verdict,
+    beginning,
+    depending_on,
+    is_met_by_start,
+    verdict,
+)
 from fluxsched.jobs.effects import (
     Effect,
     Event,
@@ -72,8 +81,8 @@ def submitted(userid: int, urgency: int, flags: int) -> dict[str, Any]:
 
 
 def submitted_again(job: Job) -> dict[str, Any]:
-    """Return the context of the `submit` event of the next attempt; one that never began is not counted."""
-    number = (0 if job.attempt is None else job.attempt.number) + (not job.is_returned)
+    """Return the context of the `submit` event of the next attempt, which may be one that is not counted."""
+    number = job.attempts + (not job.is_free_again)
     return submitted(job.userid, job.urgency, job.flags) | submit_context(Attempt(job.id, number, job.t_first))
 
 
@@ -413,7 +422,8 @@ class Lifecycle:
         Its next attempt, if it is to have one, is submitted in the same turn, so in the same transaction: a crash can
         neither lose it nor submit it twice.
         """
-        next_id = self._new_id(self.now_s) if job.fatal is not None and job.is_due_again else 0
+        is_due = (job.fatal is not None or job.sharing is not USUAL) and job.is_due_again
+        next_id = self._new_id(self.now_s) if is_due else 0
         self.log(job, "clean", clean_context(next_id) if next_id else None)
         job.queue.active -= 1
         if next_id:
@@ -430,7 +440,7 @@ class Lifecycle:
         self.admit(job)
 
     def _submit_again(self, job: Job, next_id: int) -> None:
-        """Begin the next attempt of a preempted job; what depends on the job depends on that from now on."""
+        """Begin the next attempt of a job; what depends on the job depends on that from now on."""
         following = Job(next_id, job.queue, jobspec_of_next(job))
         self.submit(following, submitted_again(job))
         for jobid, dependencies in self.dependencies.take(job.id).items():
@@ -439,6 +449,9 @@ class Lifecycle:
                 new = self._move(dependent, dependency, following)
                 if new is not None:
                     self.dependencies.add(dependent, new)
+        if job.pause_s:
+            self.log(following, "dependency-add", {"description": beginning(self.now_s + job.pause_s).description})
+            self.await_dependencies(following)
         self.advance(following)
 
     # -- exceptions

@@ -36,7 +36,7 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.jobs.job import HELD_PRIORITY, SENT, WAITING, Job
 from fluxsched.jobs.lifecycle import Links
 from fluxsched.jobs.queues import Queues
-from fluxsched.jobs.states import ACTIVE, DEPEND, INACTIVE, NEW, PENDING, PREEMPT, RUN, SCHED, State, state_mask
+from fluxsched.jobs.states import ACTIVE, DEPEND, INACTIVE, NEW, PENDING, RUN, SCHED, State, state_mask
 from fluxsched.jobs.table import JobTable, error_text, listed_sizes, result, result_name, shell_status
 
 RESULT_BITS: Final[Mapping[str, int]] = {"COMPLETED": 1, "FAILED": 2, "CANCELED": 4, "TIMEOUT": 8}
@@ -688,8 +688,8 @@ def history(jobs: JobTable, job: Job) -> str | None:
     if attempt is None:
         return None
     before = jobs.find(attempt.of)
-    reason = error_text(before) if before is not None else f"exception {PREEMPT}"
-    if not attempt.number:  # it was never preempted
+    reason = "what is no longer known" if before is None else error_text(before) or "success"
+    if not attempt.number:  # only for reasons that do not count
         return f"submitted again: {format_f58(attempt.of)} ended with {reason}"
     return f"attempt {attempt.number} of {job.sharing.requeue}; {format_f58(attempt.of)} ended with {reason}"
 

@@ -24,7 +24,20 @@ from fluxsched.jobs.effects import Effect, Kill, ToScheduler, UpdateDone
 from fluxsched.jobs.job import SENT, URGENCY_DEFAULT, URGENCY_EXPEDITE, URGENCY_HOLD, WAITING, Job, priority_of
 from fluxsched.jobs.lifecycle import DURATION_KEY, Lifecycle, submitted
 from fluxsched.jobs.queues import Banks
-from fluxsched.jobs.states import CLEANUP, DEPEND, PENDING, PREEMPT, RETURN, RUN, SCHED, with_memo
+from fluxsched.jobs.states import (
+    CLEANUP,
+    DEPEND,
+    EXEC,
+    INACTIVE,
+    NODE_FAILURE,
+    PENDING,
+    PREEMPT,
+    REQUEUE,
+    RETURN,
+    RUN,
+    SCHED,
+    with_memo,
+)
 from fluxsched.jobs.table import shell_status
 from fluxsched.protocol.messages.sched import ExpirationRequest, PrioritizeRequest
 
@@ -114,6 +127,8 @@ class Requests:
             raise InvalidValue(f"exception type {shown!r} is not a word of 1-{TYPE_CHARS_MAX} characters")
         if len(note) > NOTE_CHARS_MAX:
             raise LimitExceeded(f"exception note has {len(note)} characters, limit {NOTE_CHARS_MAX}: shorten it")
+        if type == REQUEUE and severity == 0:
+            _check_runs(self._jobs.get(jobid))
         job = self._jobs.get_active(jobid)
         if ranks is not None and ranks.isdisjoint(job.held):
             return []
@@ -250,6 +265,16 @@ def check_submitted(jobspec: Jobspec) -> None:
         raise LimitExceeded(f"the job's name has {len(name)} characters, limit {NAME_CHARS_MAX}: shorten it")
 
 
+def _check_runs(job: Job) -> None:
+    """Raise Refused for a job that cannot be requeued since it does not run."""
+    if job.state is RUN:
+        return
+    if job.state is INACTIVE:
+        raise Refused(f"{job.title} has ended: submit it again, only a running job is requeued", errno.EINVAL)
+    how = "it waits already" if job.state & PENDING else "it is ending"
+    raise Refused(f"{job.title} is in state {job.state.name}: {how}, only a running job is requeued", errno.EINVAL)
+
+
 def _check_urgency(urgency: int) -> None:
     if not URGENCY_HOLD <= urgency <= URGENCY_EXPEDITE:
         raise InvalidValue(f"urgency {urgency} is not within {URGENCY_HOLD} (hold) to {URGENCY_EXPEDITE} (expedite)")
@@ -323,11 +348,13 @@ class Execution:
         self._lifecycle.release(job, given)
         return self._lifecycle.end()
 
-    def exec_failed(self, jobid: int, note: str, now_s: float) -> list[Effect]:
-        """Nothing of the job runs (any more), and not as it should: a fatal `exec` exception, everything released."""
+    def exec_failed(self, jobid: int, note: str, now_s: float, *, is_lost: bool = False) -> list[Effect]:
+        """Nothing of the job runs (any more), and not as it should: a fatal `exec` exception, or `node-failure` where
+        its host `is_lost`; everything released.
+        """
         job = self._executing(jobid, "failure")
         self._lifecycle.begin(now_s)
-        self._lifecycle.log_exception(job, "exec", 0, note[:NOTE_CHARS_MAX])
+        self._lifecycle.log_exception(job, NODE_FAILURE if is_lost else EXEC, 0, note[:NOTE_CHARS_MAX])
         self._lifecycle.release(job, None)
         return self._lifecycle.end()
 

@@ -1,8 +1,8 @@
 """States of jobs (RFC 21), and the table of events: where each is allowed and where it leads; attempts, annotations.
 
 Laws: the table is the only place that knows; a test walks it over all states and events, diagrams are printed from it.
-Each attempt of a job that is submitted again after it was preempted is a job of its own, since RFC 21 leads from
-CLEANUP only to INACTIVE. Both logs name the other: the `clean` event of the preempted job the next attempt, the
+Each attempt of a job that is submitted again is a job of its own, since RFC 21 leads from
+CLEANUP only to INACTIVE. Both logs name the other: the `clean` event of the job that ended the next attempt, the
 `submit` event of that one the job that it continues; so every chain can be followed after a restart, in both
 directions. A dictionary of annotations (RFC 27, Alloc Annotate) once handed out never changes; an update makes a new
 one along the changed path, so the `alloc` event may carry the job's dictionary without a copy.
@@ -102,8 +102,16 @@ CANCEL: Final = "cancel"
 RETURN: Final = "return"
 """The type of the exception of a job that was not begun where it was to run: it is submitted again, at no cost."""
 
+NODE_FAILURE: Final = "node-failure"
+"""The type of the exception of a job that has lost targets, as Flux calls it: a host, or all that left its group."""
+
+EXEC: Final = "exec"
+"""The type of the exception of a job that could not run, or ran other than it should."""
+
 REQUEUE: Final = "requeue"
-"""Key of other attempts in the context of `submit` and `clean`."""
+"""The type of the exception by which its user has a running job wait again, at no cost; and the key of other attempts
+in the context of `submit` and `clean`.
+"""
 
 
 class Attempt(NamedTuple):

@@ -23,7 +23,7 @@ import msgspec
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import Refused
-from fluxsched.jobs.job import Job
+from fluxsched.jobs.job import Job, shell_code
 from fluxsched.jobs.states import INACTIVE
 
 STALE_SLACK = 4096
@@ -310,8 +310,7 @@ def shell_status(status: int) -> int:
     """Return a wait status as a shell passes it on, whose exit code is 128 + n where signal n ended its program (RFC
     21).
     """
-    signum = status & 0x7F
-    return (128 + signum if signum else status >> 8 & 0xFF) << 8
+    return shell_code(status) << 8
 
 
 def error_text(job: Job) -> str:

@@ -142,7 +142,7 @@ Decision: TypeAlias = Start | Pending | Deny | Reserve | Pause | Preempt | Shrin
 CHILDREN_CACHED_MAX = 4096
 """Number of sets of cores and GPUs whose children are cached, since few sets recur; about 200 bytes each."""
 
-EXEC: Final = "exec"
+NODE_FAILURE: Final = "node-failure"
 PREEMPT: Final = "preempt"
 """Types of exceptions (RFC 21)."""
 
@@ -288,12 +288,13 @@ class Release:
 class Raise:
     """Raise a fatal exception on a running job: `job-manager.raise`, severity 0.
 
-    Of type EXEC if it holds a part of shrunk `targets`, of type PREEMPT if its turn is over: `for_jobid` is to start.
+    Of type NODE_FAILURE if it holds a part of shrunk `targets`, of type PREEMPT if its turn is over: `for_jobid` is to
+    start.
     """
 
     jobid: int
     note: str
-    type: str = EXEC
+    type: str = NODE_FAILURE
     for_jobid: int | None = None
     targets: Idset | None = None
 

@@ -42,6 +42,7 @@ from fluxsched.history.samples import JobFlow
 from fluxsched.jobs import effects as effect
 from fluxsched.jobs.job import Job
 from fluxsched.jobs.manager import JobManager
+from fluxsched.jobs.states import EXEC
 from fluxsched.jobs.table import RESULTS, result_name
 from fluxsched.messaging.memo import ObjectMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
@@ -447,11 +448,19 @@ class JobEffects:
         if jobid in self.manager.jobs.active:
             self.perform(self.manager.allocation.lost(jobid, ranks, note, self.now_s))
 
-    def exec_failed(self, jobid: int, note: str, *, is_returned: bool = False) -> None:
-        """Take an executor's failure to start the job; one that is returned is submitted again."""
+    def exec_failed(self, jobid: int, note: str, *, is_lost: bool = False) -> None:
+        """Take an executor's failure to run the job, since its host `is_lost` or for another reason."""
         self._running.pop(jobid, None)
-        execution = self.manager.execution
-        self.perform((execution.returned if is_returned else execution.exec_failed)(jobid, note, self.now_s))
+        self.perform(self.manager.execution.exec_failed(jobid, note, self.now_s, is_lost=is_lost))
+
+    def node_failed(self, jobid: int, note: str) -> None:
+        """Take an executor's report that a host of the job was lost, and nothing of the job is left."""
+        self.exec_failed(jobid, note, is_lost=True)
+
+    def returned(self, jobid: int, note: str) -> None:
+        """Take an executor's report that it has not begun the job and will not; it is submitted again."""
+        self._running.pop(jobid, None)
+        self.perform(self.manager.execution.returned(jobid, note, self.now_s))
 
     def record_process(self, jobid: int, record: object | None, then: Callable[[], None]) -> None:
         """Keep (or forget) which processes are a job's, then go on (kill -9 of the instance must find them)."""
@@ -474,10 +483,10 @@ class JobEffects:
         if not any(one["context"]["type"] == kind and one["context"].get("note") == note for one in raised):
             self.raise_job(jobid, kind, note)
 
-    def raise_jobs(self, jobids: Iterable[int], note: str) -> None:
+    def raise_jobs(self, jobids: Iterable[int], note: str, kind: str = EXEC) -> None:
         """Fatal exceptions in the instance's own name."""
         for jobid in jobids:
-            self.raise_job(jobid, "exec", note)
+            self.raise_job(jobid, kind, note)
 
     def raise_job(self, jobid: int, kind: str, note: str) -> None:
         """Raise a fatal exception; a job that has ended meanwhile, or has as many as it may have, needs no further one.

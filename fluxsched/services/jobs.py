@@ -39,7 +39,7 @@ from fluxsched.jobs.query import (
     total_tally,
     why,
 )
-from fluxsched.jobs.states import CANCEL, PENDING, VIRTUAL_STATES, State, read_next
+from fluxsched.jobs.states import CANCEL, PENDING, REQUEUE, VIRTUAL_STATES, State, read_next
 from fluxsched.jobs.table import JobResult, as_asked, listed_sizes, result
 from fluxsched.messaging.memo import JobspecMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
@@ -152,7 +152,7 @@ class JobService:
     def _raise(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.RaiseRequest)
         # others than users mean the very job: it may have been submitted again while their message was under way
-        jobid = self._last(wanted.id) if wanted.type == CANCEL else wanted.id
+        jobid = self._last(wanted.id) if wanted.type in (CANCEL, REQUEUE) else wanted.id
         ranks = None if wanted.ranks is None else Idset.parse(wanted.ranks)
         self._raise_exception(request, jobid, wanted.type, wanted.severity, wanted.note, ranks)
         self.answer(request)

@@ -28,6 +28,7 @@ from fluxsched.core.topology import EMPTY_TOPOLOGY
 from fluxsched.errors import LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs.grants import Grants
 from fluxsched.jobs.queues import DEFAULT_GROUP
+from fluxsched.jobs.states import NODE_FAILURE
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router, forget
 from fluxsched.protocol import framing
@@ -322,7 +323,7 @@ class ResourceService:
                 case Save(table=table, key=key, value=value):
                     self._store.add("saved", (table, key, msgspec.json.encode(value)))
                 case RaiseJobs(jobids=jobids, note=note):
-                    self._raise_jobs(jobids, note)
+                    self._raise_jobs(jobids, note, NODE_FAILURE)
                 case AcquisitionEnded(acquirer=key, errnum=errnum, text=text):
                     if (acquirer := self._acquirers.pop(key, None)) is not None:
                         acquirer.request.error(errnum, text)

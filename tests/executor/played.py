@@ -73,6 +73,7 @@ class Bench:
             self.turns.post,
             lambda jobid, ranks: self.said.append(("released", jobid, str(ranks))),
             fence=lambda one: self.said.append(("fence", one)),
+            node_failed=lambda jobid, note: self.said.append(("node_failed", jobid, note)),
         )
         self.executor = KeeperExecutor(self.turns, reports, self, 5.0, outlives=True, limits=limits, **options)
         self.turns.start(asyncio.get_running_loop())

@@ -159,6 +159,7 @@ class Site:
             self.turns.post,
             lambda jobid, ranks: self.said.append(("released", jobid, str(ranks))),
             lambda jobid, ranks, note: self.said.append(("lost", jobid, str(ranks), note)),
+            node_failed=lambda jobid, note: self.said.append(("node_failed", jobid, note)),
         )
         self.remotes: dict[str, RemoteKeeper] = {}
         self.servers = RelayServer(json=False), RelayServer(json=True)
@@ -425,10 +426,10 @@ async def test_a_host_that_stays_away_is_given_up_after_its_lease_has_ended():
     site.keepers["n1"].turns.stop()  # nothing is said any more, and no connection ends
     await site.until(lambda: not site.present["n1"])
     assert not site.reported("failed")
-    await site.until(lambda: site.reported("failed"))
-    assert site.reported("failed") == [(2, "host n1 was lost")]
+    await site.until(lambda: site.reported("node_failed"))
+    assert site.reported("node_failed") == [(2, "host n1 was lost")]
     await site.until(lambda: site.reported("raised"))
-    assert site.reported("raised") == [(1, "exec", "host n1 was lost")]
+    assert site.reported("raised") == [(1, "node-failure", "host n1 was lost")]
     site.executor.kill(1, SIGKILL)
     await site.until(lambda: site.reported("finished"))
     assert site.present == {"n0": True, "n1": False, "n2": True}
@@ -628,12 +629,12 @@ async def test_the_next_keeper_looks_for_what_is_left_of_jobs_that_were_given_up
     await site.until(lambda: site.reported("started"))
     site.keepers["n1"].turns.stop()
     site.cables["n1"].close()
-    await site.until(lambda: site.reported("failed"))
+    await site.until(lambda: site.reported("node_failed"))
     site.keepers["n1"] = Keeper("n1", site, LeaseTerms(0.02, 30.0))
     site.connect("n1")
     await site.until(lambda: site.present["n1"])
     assert site.keepers["n1"].cleared == [1]
-    assert site.reported("failed") == [(1, "host n1 was lost")]
+    assert site.reported("node_failed") == [(1, "host n1 was lost")]
     await site.close()
 
 
@@ -846,7 +847,7 @@ async def test_a_keeper_that_is_back_just_when_its_host_is_given_up_gets_jobs_ag
     remote = site.remotes["n1"]
     ours, theirs = map(StreamClient, socket.socketpair())
     remote.attach(ours)  # it says nothing until the host was given up
-    await site.until(lambda: site.reported("failed"))
+    await site.until(lambda: site.reported("node_failed"))
     theirs.start(asyncio.get_running_loop(), site.keepers["n1"].turns.wake)
     site.keepers["n1"].service.attend(theirs)
     await site.until(lambda: site.present["n1"])
@@ -888,7 +889,7 @@ async def test_a_keeper_that_answers_once_its_host_was_given_up_has_its_targets_
     ours, theirs = map(StreamClient, socket.socketpair())
     site.remotes["n1"].attach(ours)  # and the keeper does not answer yet
     await site.until(lambda: site.lost)
-    assert site.reported("failed") == [(1, "host n1 was lost")]
+    assert site.reported("node_failed") == [(1, "host n1 was lost")]
     site.keepers["n1"] = Keeper("n1", site, LeaseTerms(0.02, 30.0))
     theirs.start(asyncio.get_running_loop(), site.keepers["n1"].turns.wake)
     site.keepers["n1"].service.attend(theirs)
@@ -927,14 +928,14 @@ async def test_a_host_is_used_again_once_a_job_that_it_runs_and_that_was_given_u
     site.executor.start(site.launch(1, "1"))
     await site.until(lambda: site.reported("started"))
     site.cables["n1"].close()
-    await site.until(lambda: site.reported("failed"))
+    await site.until(lambda: site.reported("node_failed"))
     site.connect("n1")
     await site.until(lambda: (1, SIGKILL) in tasks.signals)
     await asyncio.sleep(0.05)
     assert not site.present["n1"]
     tasks.end(1, SIGKILL)
     await site.until(lambda: site.present["n1"])
-    assert len(site.reported("failed")) == 1
+    assert len(site.reported("node_failed")) == 1
     await site.close()
 
 

@@ -1,4 +1,4 @@
-"""Preempted jobs that are submitted again: how often, in whose place in line, and what else moves with them."""
+"""Jobs that are submitted again: how often, after which pause, in whose place, and what else moves with them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ import errno
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobfields import REQUEUE_MAX
+from fluxsched.core.jobfields import REQUEUE_MAX, RETRY_PAUSE_MAX_S, RETRY_PAUSE_S
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
 from fluxsched.jobs.effects import Kill, Persist
 from fluxsched.jobs.query import history
 from fluxsched.jobs.states import State
 from fluxsched.protocol.messages.sched import AllocRequest
-
-# Preempted jobs that are submitted again: how often, in whose place in line, and what else moves with them.
-
 
 NEXT = 1001
 """The id of the first job that is submitted again."""
@@ -82,7 +79,7 @@ def test_it_is_submitted_again_in_the_transaction_of_its_end(preempted):
     assert history(world.manager.jobs, world.job(1)) is None
     assert history(world.manager.jobs, world.job(NEXT)) == f"attempt 1 of 1; ƒ2 ended with exception preempt: {NOTE}"
     world.manager.jobs.forget(1)
-    assert history(world.manager.jobs, world.job(NEXT)) == "attempt 1 of 1; ƒ2 ended with exception preempt"
+    assert history(world.manager.jobs, world.job(NEXT)) == "attempt 1 of 1; ƒ2 ended with what is no longer known"
 
 
 def test_it_is_submitted_no_more_often_than_it_asked_for(preempted):
@@ -241,6 +238,149 @@ def test_a_held_remainder_is_released_before_the_next_attempt(world, spec, r_of)
     world.do("released", 1, Idset.parse("3"), True)
     assert [free.final for free in world.freed()] == [True]
     assert world.sent() == [NEXT]
+
+
+# ---- lost nodes, ends of the tasks themselves, and users
+
+
+def retried(spec, times=1, on=None, pause_s=None, **options):
+    raw = requeued(spec, times, **options).to_json()
+    ours = {"retry-on": on, "retry-pause": pause_s}
+    raw["attributes"]["system"]["fluxsched"] |= {key: value for key, value in ours.items() if value is not None}
+    return Jobspec.parse(raw)
+
+
+def wait_of(world, jobid):
+    """How long after its submission a job begins at the earliest; None if it waits for no time."""
+    job = world.job(jobid)
+    times = [one.at_s for one in (job.dependencies or {}).values()]
+    return times[0] - job.t_submit if times else None
+
+
+@pytest.mark.parametrize(
+    ("on", "status", "again"),
+    [
+        ("exit:75", 75 << 8, True), ("exit:75", 74 << 8, False), ("exit:75", 0, False), ("signal:9", 9, True),
+        ("signal:9", 137 << 8, True), ("signal:9", 9 << 8, False), ("exit:75,signal:9", 9, True),
+        ("exit:1-9", 9 << 8, True), ("exit:1-255", 15, True), (None, 75 << 8, False),
+    ],
+)  # fmt: skip
+def test_the_end_of_its_tasks_is_a_reason_to_try_again_if_the_job_says_so(world, spec, on, status, again):
+    world.run(1, spec=retried(spec, on=on, pause_s=0))
+    world.end(1, status)
+    assert bool(world.job(1).next_id) == again
+    assert bool(world.manager.jobs.active) == again
+    if again:
+        assert world.sent() == [NEXT]
+        assert history(world.manager.jobs, world.job(NEXT)).startswith("attempt 1 of 1; ƒ2 ended with ")
+
+
+def test_the_pause_before_a_retry_doubles_and_outlives_the_instance(world, spec, new_world, r_of):
+    world.submit(1, retried(spec, 3, "exit:75", 30))
+    waits, jobid = [], 1
+    for _ in range(3):
+        world.grant(jobid, r_of())
+        world.end(jobid, 75 << 8)
+        jobid = world.job(jobid).next_id
+        assert world.state(jobid) is State.DEPEND
+        waits.append(wait_of(world, jobid))
+        if len(waits) == 2:
+            again = new_world()
+            again.stored, again.now_s = world.stored, world.now_s + 10
+            again.perform(again.manager.restore(world.rows(), again.now_s).effects)
+            again.scheduler()
+            world = again
+            assert wait_of(world, jobid) == 60.0, "it waits for the same time"
+        assert world.why(jobid).earliest_s == world.job(jobid).t_submit + waits[-1]
+        world.now_s += waits[-1]
+        world.do("due")
+        assert world.sent() == [jobid]
+    assert waits == [30.0, 60.0, 120.0]
+    world.grant(jobid, r_of())
+    world.end(jobid, 75 << 8)
+    assert not world.manager.jobs.active, "it has had its three retries"
+
+
+def test_a_pause_has_a_limit(world, spec, r_of):
+    world.submit(1, retried(spec, 2, "exit:1", RETRY_PAUSE_MAX_S * 0.75))
+    world.grant(1, r_of())
+    world.end(1, 1 << 8)
+    assert wait_of(world, NEXT) == RETRY_PAUSE_MAX_S * 0.75
+    world.now_s += RETRY_PAUSE_MAX_S
+    world.do("due")
+    world.grant(NEXT, r_of())
+    world.end(NEXT, 1 << 8)
+    assert wait_of(world, NEXT + 1) == RETRY_PAUSE_MAX_S
+
+
+def test_a_lost_node_is_a_reason_to_try_again_after_the_usual_pause(world, spec):
+    world.run(1, spec=requeued(spec))
+    world.do("exec_failed", 1, "host n1 was lost", is_lost=True)
+    assert world.result(1).exception_type == "node-failure"
+    assert wait_of(world, NEXT) == RETRY_PAUSE_S
+    world.do("raise_exception", NEXT, "cancel", 0, "", 0)
+    assert not world.manager.jobs.active
+    world.run(2)
+    world.do("exec_failed", 2, "host n1 was lost", is_lost=True)
+    assert not world.manager.jobs.active, "a job that has not asked for it is not tried again"
+
+
+def test_targets_that_leave_a_group_are_lost(world, spec):
+    world.run(1, spec=retried(spec, pause_s=0))
+    world.do("raise_exception", 1, "node-failure", 0, "n1 left group 'batch'", None, ranks=Idset.parse("1"))
+    world.end(1, 15)
+    assert world.sent() == [NEXT]
+
+
+@pytest.mark.parametrize("kind", ["timeout", "memory", "cancel"])
+def test_what_ended_a_job_is_not_the_end_of_its_tasks(world, spec, kind):
+    world.run(1, spec=retried(spec, on="signal:1-64,exit:1-255"))
+    world.do("raise_exception", 1, kind, 0, "", 0)
+    world.end(1, 15)
+    assert not world.manager.jobs.active
+
+
+def test_what_depends_on_a_job_waits_for_its_retry(world, spec):
+    world.submit(1, retried(spec, on="exit:75"))
+    world.submit(2, spec(dependencies=[{"scheme": "afterok", "value": "1"}]))
+    world.grant(1)
+    world.end(1, 75 << 8)
+    assert list(world.job(2).dependencies) == ["afterok=ƒJG"]
+    assert world.manager.jobs.last(1).id == NEXT
+
+
+@pytest.mark.parametrize("status", [0, 15])
+def test_its_user_has_a_running_job_wait_again_at_no_cost(world, spec, status):
+    world.run(1, spec=requeued(spec, 1))
+    for jobid in (1, NEXT, NEXT + 1):
+        if jobid != 1:
+            world.grant(jobid)
+            world.do("started", jobid)
+        world.do("raise_exception", jobid, "requeue", 0, "another node, please", 5)
+        assert world.of(Kill) == [Kill(jobid, 15, "requeue: another node, please")]
+        world.end(jobid, status)
+        assert world.sent() == [world.job(jobid).next_id], "at once"
+    assert world.job(NEXT + 2).attempt == (NEXT + 1, 0, world.job(1).t_submit)
+    assert "submitted again: " in history(world.manager.jobs, world.job(NEXT))
+
+
+def test_only_a_running_job_is_requeued(world, spec):
+    world.submit(1)
+    with pytest.raises(Refused, match="job ƒ2 is in state SCHED: it waits already, only a running job is requeued"):
+        world.do("raise_exception", 1, "requeue", 0, "", 0)
+    world.grant(1)
+    world.do("finished", 1, 1 << 8)
+    with pytest.raises(Refused, match="is in state CLEANUP: it is ending, only a running job is requeued"):
+        world.do("raise_exception", 1, "requeue", 0, "", 0)
+    world.do("released", 1, None, True)
+    with pytest.raises(Refused, match="job ƒ2 has ended: submit it again") as raised:
+        world.do("raise_exception", 1, "requeue", 0, "", 0)
+    assert raised.value.errnum == errno.EINVAL
+    world.run(2)
+    world.do("raise_exception", 2, "requeue", 0, "", 0)
+    world.do("raise_exception", 2, "cancel", 0, "", 0)
+    world.end(2, 15)
+    assert not world.manager.jobs.active, "a job that was canceled meanwhile does not wait again"
 
 
 # kill -9 between any two transactions of a preemption: the job is submitted again exactly once, never lost, never run

@@ -309,7 +309,7 @@ def test_a_shrink_raises_and_releases_as_the_typed_dialect_asks():
     peers.decide()
     peers.answer(ACQUIRE, Shrink("0,3"), group="default")
     raised, released = peers.work()
-    assert (raised.topic, raised.message.id, raised.message.type) == (RAISE, 1, "exec")
+    assert (raised.topic, raised.message.id, raised.message.type) == (RAISE, 1, "node-failure")
     assert raised.message.ranks == "0", "the job may have left it before this arrives"
     assert (released.topic, released.message.targets) == (RELEASE, "3")
     peers.ask("sched.free", Free(1, "0"))

@@ -1,4 +1,4 @@
-"""kill -9 of an instance that preempts a job: the next one submits it again, once, and in its old place in line."""
+"""Jobs that go again in real instances, which are killed: the next one submits them again, once, in their old place."""
 
 from __future__ import annotations
 
@@ -99,3 +99,43 @@ def test_an_instance_that_is_stopped_keeps_what_it_has_preempted(user: Any, daem
     until(lambda: len(Path(here.directory, "ran").read_text().split()) == 2)
     (here.directory / "end").touch()
     here("wait", first)
+
+
+def test_a_retry_in_its_pause_outlives_its_instance(user: Any, daemon: Any, kill_hard: Any) -> None:
+    here = daemon(*OPTIONS)
+    script = "echo $FLUX_JOB_ID >> ran; test -e end || exit 75"
+    options = ("--requeue", "3", "--retry-on", "exit:75", "--retry-pause", "3s")
+    first = here.submit(*options, "sh", "-c", script)
+    here("job", "wait-event", first, "clean")
+    second = continued(here, first)
+    assert (second["state"], second["attempt"]) == ("DEPEND", 1)
+    kill_hard(here.pid())
+    (here.directory / "end").touch()
+    here = daemon(*OPTIONS)
+    assert continued(here, first)["id"] == second["id"]
+    here("wait", first)
+    assert len(Path(here.directory, "ran").read_text().split()) == 2
+    info = here("job", "info", str(second["id"])).out
+    assert f"attempt before: {first}: exited 75 on fake0, " in info
+    assert "used by all attempts: " in info
+
+
+def test_a_running_job_waits_again_when_its_user_says_so(user: Any, daemon: Any) -> None:
+    here = daemon(*OPTIONS)
+    first = here.running("sleep", "1000")
+    waiting = here.submit("true")
+    refused = here("requeue", waiting, status=1).err
+    assert "is in state SCHED: it waits already, only a running job is requeued" in refused
+    here("requeue", "-m", "try elsewhere", first)
+    here("job", "wait-event", first, "clean")
+    second = continued(here, first)
+    here("job", "wait-event", str(second["id"]), "start")
+    assert here("job", "why", first).out.startswith("INACTIVE: it has ended: exception requeue: try elsewhere; ")
+    here("requeue", first)  # which means the attempt that runs
+    here("job", "wait-event", str(second["id"]), "clean")
+    third = continued(here, str(second["id"]))
+    here("cancel", first)
+    here("wait", waiting)
+    assert here("requeue", str(third["id"]), status=1).err.endswith(
+        "has ended: submit it again, only a running job is requeued\n"
+    )

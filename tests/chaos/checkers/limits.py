@@ -80,18 +80,23 @@ class Limits(Checker):
                 raise self.broken(f"job {task.jobid} ran for {task.at_s - began.at_s} s; its limit is {limit_s} s")
 
     def settled(self, truth: Truth) -> None:
-        """What was preempted and is to be submitted again is, as often as was asked for."""
+        """What was preempted, has lost a target, or has ended with exit code 1 where that is to be retried is submitted
+        again, as often as was asked for, and nothing else is.
+        """
         for jobid, events in truth.eventlogs.items():
             spec = truth.specs.get(jobid)
             fatal = [event for event in events if event["name"] == "exception" and event["context"]["severity"] == 0]
-            if spec is None or not fatal or fatal[0]["context"]["type"] != "preempt":
+            job = truth.jobs.get(jobid)
+            if spec is None or job is None or job["state"] != "INACTIVE":
                 continue
             again = spec["attributes"]["system"].get("fluxsched", {}).get("requeue", 0)
-            job = truth.jobs[jobid]
+            kinds = [event["context"]["type"] for event in fatal]
+            is_retried = kinds[:1] in ([], ["exec"]) and job.get("status") == 1 << 8
             wanted = (
                 job.get("attempt", 0) < again
                 and job.get("status") != 0
-                and not any(event["context"]["type"] == "cancel" for event in fatal)
+                and (is_retried or kinds[:1] in (["preempt"], ["node-failure"]))
+                and "cancel" not in kinds
             )
-            if wanted != bool(job.get("requeued_as")):
-                raise self.broken(f"job {jobid} was preempted; requeue {again}, but its record is {job}")
+            if wanted != bool(job.get("requeued_as")) and "return" not in kinds:
+                raise self.broken(f"job {jobid} ended by {kinds or 'itself'}; requeue {again}, but its record is {job}")

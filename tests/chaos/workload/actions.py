@@ -44,7 +44,7 @@ def jobspec(
     if preemptible_after_s is not None:
         system["preemptible-after"] = preemptible_after_s
     if requeue:
-        system["fluxsched"] = {"requeue": requeue}
+        system["fluxsched"] = {"requeue": requeue, "retry-on": "exit:1", "retry-pause": 0.5}
     if after is not None:
         scheme, _, value = after.partition(":")
         system["dependencies"] = [{"scheme": scheme, "value": value}]

@@ -130,7 +130,7 @@ def test_a_shrink_drains_ends_jobs_and_decommissions_when_they_are_gone(joined: 
     joined.settle()
     joined.shrink("0-1")
     joined.settle()
-    assert [(each.jobid, each.type) for each in joined.raised] == [(1, "exec")]
+    assert [(each.jobid, each.type) for each in joined.raised] == [(1, "node-failure")]
     assert peer.attributes["n0/0"]["draining"] == "true"
     assert "n1/1" not in peer.nodes
     assert joined.released == Idset.parse("1")
