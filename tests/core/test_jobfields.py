@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from fluxsched.core.constraint import Constraint
-from fluxsched.core.jobfields import HOPS_MAX, NAME_CHARS_MAX, PARTS_VERSION, REQUEUE_MAX, USUAL, Sharing
+from fluxsched.core.jobfields import (
+    HOPS_MAX,
+    NAME_CHARS_MAX,
+    PARTS_VERSION,
+    REQUEUE_MAX,
+    RETRY_ON_CHARS_MAX,
+    USUAL,
+    Sharing,
+    parse_sharing,
+)
 from fluxsched.core.jobspec import PARTS_MAX, Count, JobPart, Jobspec, Request
 from fluxsched.errors import InvalidValue, LimitExceeded
 
@@ -269,3 +278,42 @@ def test_what_a_command_says() -> None:
     assert (said.sharing, said.job_name) == (Sharing("physics", 0.0, REQUEUE_MAX, "night"), "mine")
     with pytest.raises(InvalidValue, match=r"preemptible-after must be .*, not nan; 0 means at once"):
         Jobspec.from_command(["true"], preemptible_after_s=math.nan)
+
+
+def retry(text, requeue=1):
+    return parse_sharing({"fluxsched": {"requeue": requeue, "retry-on": text}}).retry_on
+
+
+def test_ends_after_which_a_job_is_tried_again_are_exit_codes_of_a_shell():
+    assert str(retry("exit:75,signal:9")) == "75,137"
+    assert str(retry("exit:1-3,exit:5,signal:1-2")) == "1-3,5,129-130"
+    longest = ",".join(["exit:1"] * (RETRY_ON_CHARS_MAX // 7 + 1))[:RETRY_ON_CHARS_MAX]
+    assert str(retry(longest.rpartition(",")[0])) == "1"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("75", "'75' names no end: use exit:CODE or signal:NUMBER"),
+        ("exit:", "'exit:': the numbers of exit are 1-255"),
+        ("exit:0", "'exit:0': the numbers of exit are 1-255"),
+        ("exit:256", "'exit:256': the numbers of exit are 1-255"),
+        ("signal:65", "'signal:65': the numbers of signal are 1-64"),
+        ("exit:x", "'exit:x': "),
+        ("exit:1,", "'' names no end"),
+        ("exit:1" + ",exit:1" * RETRY_ON_CHARS_MAX, f"characters, the limit is {RETRY_ON_CHARS_MAX}: use ranges"),
+    ],
+)
+def test_other_ends_are_refused(text, told):
+    with pytest.raises(InvalidValue) as caught:
+        retry(text)
+    assert told in str(caught.value)
+    assert str(caught.value).startswith("attributes.system.fluxsched.retry-on")
+
+
+@pytest.mark.parametrize(("key", "value"), [("retry-on", "exit:1"), ("retry-pause", 5)])
+def test_a_retry_without_a_number_of_attempts_is_a_mistake(key, value):
+    with pytest.raises(InvalidValue, match=f"{key} is of use with requeue alone: say how often"):
+        parse_sharing({"fluxsched": {key: value}})
+    with pytest.raises(InvalidValue, match=r"fluxsched\.retry-pause must be a number of seconds"):
+        parse_sharing({"fluxsched": {"requeue": 1, "retry-pause": "soon"}})

@@ -152,6 +152,29 @@ def test_several_attempts_of_a_job_have_one_end(cli) -> None:
     assert len(cli("wait", "--json", "1", "2", answers={"job-manager.wait-all": ended}).out.splitlines()) == 2
 
 
+def test_the_attempts_before_a_job_are_listed_up_to_a_limit(cli, job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxsched.cli.job.ATTEMPTS_MAX", 2)
+    usage = {"wall_s": 1.0, "user_s": 0.5, "system_s": 0.25, "max_rss_bytes": 1 << 20}
+
+    def listed(request: dict) -> dict:
+        (jobid,) = request["ids"]
+        return {"jobs": [job(id=jobid, requeue_of=jobid - 1, state="INACTIVE", ended="exited 75", nodelist="node0",
+                             **({} if jobid == 9 else {"usage": usage}))]}  # fmt: skip
+
+    done = cli("job", "info", "9", answers={"job-manager.list": listed})
+    line = "exited 75 on node0, 1s wall, 0.75s CPU (0.5s user, 0.25s system), 1M peak memory"
+    assert done.out.splitlines()[-3:-1] == [f"attempt before: ƒ8: {line}", f"attempt before: ƒ9: {line}"]
+    assert done.out.splitlines()[-1].startswith("used by all attempts: 2s wall, 1.5s CPU (1s user, 0.5s system), 1")
+
+
+def test_requeue_is_an_exception_of_running_jobs(cli) -> None:
+    done = cli("requeue", "--name", "x", "-m", "why", answers=chosen(2, 1) | {"job-manager.raise": {}})
+    assert (done.code, done.out) == (0, "requeued 2 jobs\n")
+    assert done.calls[0][1] == {"constraint": {"and": [{"name": ["x"]}, {"states": ["RUN"]}]}}
+    sent = {"type": "requeue", "severity": 0, "note": "why"}
+    assert done.calls[1:] == [("job-manager.raise", {"id": jobid, **sent}) for jobid in (2, 1)]
+
+
 def test_cancel_tells_which_attempt_it_hit(cli) -> None:
     done = cli("cancel", "1", answers={"job-manager.cancel": {"last": 2}})
     assert (done.code, done.out) == (0, "")
