@@ -648,7 +648,7 @@ async def test_the_next_instance_has_the_next_keeper_look_for_what_is_left_of_a_
     if ranks == "0-1":
         await site.until(lambda: site.reported("raised"))
         site.executor.kill(1, SIGKILL)
-    await site.until(lambda: site.reported("finished") or site.reported("failed"))
+    await site.until(lambda: site.reported("finished") or site.reported("node_failed"))
     site.kill()
     site.begin()
     site.resume()
