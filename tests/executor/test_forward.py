@@ -25,6 +25,7 @@ from fluxsched.executor.forward import FORWARD_LIMITS, TASK_NUMBER_MAX, ForwardL
 from fluxsched.executor.io import SHARED
 from fluxsched.executor.layout import TASKS_JOB_MAX
 from fluxsched.services.task_output import Budget, TaskOutput
+from tests.generated.share import first
 from tests.r import r_of
 
 LIMITS = ForwardLimits(piece_bytes=16, job_credit_bytes=64, credit_bytes=128, turn_pieces=4, free_bytes=64)
@@ -190,7 +191,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 # -- both together, with everything that can happen in between
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", first(range(60)))
 def test_nothing_is_lost_or_stored_twice_whatever_fails(tmp_path, disk, launch, seed):
     """Hosts with jobs whose tasks write; connections are cut, the disk is full, the instance is killed."""
     chance = Random(seed)

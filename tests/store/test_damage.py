@@ -451,19 +451,19 @@ ROWS = {
 
 
 @pytest.mark.parametrize("value", ["x'ff00'", "'[1'", "'[1]'", "'\"text\"'", "NULL"])
-@pytest.mark.parametrize("named", ROWS)
-def test_a_value_that_cannot_be_read_is_left_out_and_named(named, value, path):
+def test_values_that_cannot_be_read_are_left_out_and_named(value, path):
+    change(path, *[row.format(value) for row in ROWS.values()])
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(ROWS[named].format(value))
     add_all_checksums(connection)
     connection.close()
     assert make_sound(path, has_jobs=True) is None, "SQLite finds nothing wrong with it"
-    with pytest.raises(InvalidValue, match=f"{named} cannot be read"):
+    with pytest.raises(InvalidValue) as refused:
         read(path)
-    notice = make_sound(path, has_jobs=True, accept_loss=True)
-    assert f"lost: {named} cannot be read" in str(notice)
+    assert [named for named in ROWS if f"{named} cannot be read" not in str(refused.value)] == []
+    notice = str(make_sound(path, has_jobs=True, accept_loss=True))
+    assert [named for named in ROWS if f"{named} cannot be read" not in notice] == []
     read(path)
-    assert counts(path) == (JOBS, SETTINGS - (named == "drain host7"))
+    assert counts(path) == (JOBS, SETTINGS - 1)
     assert make_sound(path, has_jobs=True, accept_loss=True) is None
 
 
