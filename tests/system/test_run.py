@@ -34,7 +34,7 @@ def test_the_exit_status_is_the_jobs_as_in_a_shell(site: Any, command: list[str]
 
 def test_what_cannot_be_found_is_named_on_stderr(site: Any) -> None:
     assert "no-such-command: command not found" in site("run", "no-such-command", status=127).err
-    assert "/etc/passwd: Permission denied" in site("run", "/etc/passwd", status=126).err
+    assert "fluxsched: /etc/passwd: permission denied" in site("run", "/etc/passwd", status=126).err
 
 
 def test_the_highest_status_of_the_tasks_counts_and_stdout_and_stderr_stay_apart(site: Any) -> None:
