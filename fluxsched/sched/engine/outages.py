@@ -31,10 +31,12 @@ def left_out(group: Group, job: PendingJob, now_s: float) -> LeftOut:
 
 def fit_now(group: Group, job: PendingJob, now_s: float, placement: str) -> Fits | None:
     """Return a placement of the job now that crosses no outage; None if there is none."""
-    if not group.pool.outages:
-        return find_fit(group.pool, job.shape, placement)
+    pool = group.pool
+    fit = find_fit(pool, job.shape, placement)
+    if fit is None or not pool.is_barred(fit.blocks, now_s, end_of(job.duration_s, group.expiration_s, now_s)):
+        return fit
     with left_out(group, job, now_s):
-        return find_fit(group.pool, job.shape, placement)
+        return find_fit(pool, job.shape, placement)
 
 
 def outcome_now(group: Group, job: PendingJob, now_s: float, placement: str) -> Outcome:

@@ -49,24 +49,27 @@ class PoolPlan(Planner):
         self._timeline: Timeline | None = None
 
     def place(self, job: PendingJob, placement: str) -> Fits | None:
-        outages = self._pool.outages
-        if not outages:
-            return self._place(job, placement)
-        with LeftOut(self._pool, job.shape, outages.barred(self._now_s, self._now_s + self._limit_s(job))):
-            return self._place(job, placement)
-
-    def _place(self, job: PendingJob, placement: str) -> Fits | None:
-        fit = find_fit(self._pool, job.shape, placement)
+        pool, shape = self._pool, job.shape
+        fit = find_fit(pool, shape, placement)
         if fit is None:
-            self.skips.fits_nowhere(job)
+            self.skips.unfit.add(shape.number)  # with a shorter limit, too: no outage is to blame
             return None
-        if not self._kept:
-            return fit
-        around = self._around if self._is_plain(job.request) else self._around_by_what_if
-        fit = around(job, placement, fit)
-        if fit is None and self._moved and not self._promised and len(self._kept) == 1:
-            self._choose_again()
-            fit = around(job, placement, None)
+        if not pool.outages:
+            return self._beside(job, placement, fit)
+        end_s = self._now_s + self._limit_s(job)
+        with LeftOut(pool, shape, pool.outages.barred(self._now_s, end_s)):
+            if pool.is_barred(fit.blocks, self._now_s, end_s):
+                fit = find_fit(pool, shape, placement)
+            return self._beside(job, placement, fit)
+
+    def _beside(self, job: PendingJob, placement: str, fit: Fits | None) -> Fits | None:
+        """Return the placement, or another one, if it delays no reservation."""
+        if fit is not None and self._kept:
+            around = self._around if self._is_plain(job.request) else self._around_by_what_if
+            fit = around(job, placement, fit)
+            if fit is None and self._moved and not self._promised and len(self._kept) == 1:
+                self._choose_again()
+                fit = around(job, placement, None)
         if fit is None:
             self.skips.too_long(job, self._limit_s(job))
         return fit
