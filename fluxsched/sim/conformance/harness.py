@@ -21,6 +21,7 @@ from fluxsched.config.inventory import fake_resources
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.outages import Outage
 from fluxsched.core.request import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.protocol.messages.sched import ExpirationRequest, HelloResponse, PrioritizeRequest, SchedCancelRequest
@@ -237,7 +238,7 @@ class SizeJudge:
 
 # ---- the checker
 
-USABLE, FREE, WAITING, PROGRESS, HEAD = "usable", "free", "waiting", "progress", "head"
+USABLE, FREE, WAITING, PROGRESS, HEAD, OUTAGE = "usable", "free", "waiting", "progress", "head", "outage"
 """Laws, by the names of the rules that they belong to."""
 
 DECISIONS_EACH_MAX, DECISIONS_MORE_MAX = 20, 1000
@@ -247,15 +248,25 @@ LATE_S = 1e-6
 """Tolerance for rounding when a promised time is compared (seconds)."""
 
 
+class PlannedTime(NamedTuple):
+    """An outage of targets, from one time to before another (wall time, seconds)."""
+
+    targets: Idset
+    from_s: float
+    until_s: float
+
+
 class GroundTruth:
     """True state of the machine, by the parts that know it: `free` are core and GPU masks by rank, `usable` are ranks,
-    and `users` has those of jobs that wait or run.
+    and `users` has those of jobs that wait or run. `limits_s` are those of all jobs, 0 for none.
     """
 
     def __init__(self, free: dict[int, tuple[int, int]], usable: Callable[[], Idset]) -> None:
         self.free = free
         self.usable = usable
         self.waiting: dict[int, Request] = {}
+        self.limits_s: dict[int, float] = {}
+        self.outages: list[PlannedTime] = []
         self.running: dict[int, Preemptible | None] = {}
         self.users: dict[int, int] = {}
         self.on_hold: set[int] = set()
@@ -379,6 +390,11 @@ class _Pass:
         ranks = Idset.of([part.rank for part in parts_in(fit.blocks)])
         if useless := ranks - truth.usable():
             raise RuleBroken(USABLE, f"job {name} is started on ranks {useless}, which are down, drained or leaving")
+        end_s = self._now_s + (truth.limits_s[jobid] or inf)
+        for targets, from_s, until_s in truth.outages:
+            if (kept := ranks & targets) and from_s < end_s and self._now_s < until_s:
+                in_s = from_s - self._now_s
+                raise RuleBroken(OUTAGE, f"job {name} is started on ranks {kept}, whose outage begins in {in_s:g} s")
         left: dict[int, tuple[int, int]] = {}
         for part in parts_in(fit.blocks):
             cores, gpus = left.get(part.rank) or truth.free[part.rank]
@@ -462,7 +478,7 @@ class Harness:
         self.ends_s: dict[int, float] = {}
         self._leaving: list[tuple[float, int, ResourceSet]] = []  # when a running job has left these
         self._drained = EMPTY
-        self._holds: bool = getattr(policy, "HOLDS", False)
+        self.holds: bool = getattr(policy, "HOLDS", False)
         self._pristine, self._machine = deepcopy(policy), machine
         resources = fake_resources(machine)
         self.ranks = resources.ranks
@@ -490,6 +506,7 @@ class Harness:
     def _enter(self, jobid: int, job: HarnessJob) -> None:
         self.jobs[jobid] = job
         self.truth.waiting[jobid] = job.spec.request
+        self.truth.limits_s[jobid] = job.spec.duration_s
         self.truth.users[jobid] = job.userid
         (self.truth.on_hold.discard if job.priority else self.truth.on_hold.add)(jobid)
         self.system.submit(jobid, job.priority, job.userid, job.submit_s, job.spec)
@@ -545,6 +562,13 @@ class Harness:
         self._drained |= targets
         self.system.pass_on(self.system.module.drain(targets, "conformance", "update", None, self.now_s))
 
+    def plan_outage(self, targets: Idset, in_s: float, lasts_s: float) -> None:
+        """Plan an outage of targets, as an administrator would."""
+        module, now_s = self.system.module, self.now_s
+        planned = PlannedTime(targets, now_s + in_s, now_s + in_s + lasts_s)
+        self.truth.outages.append(planned)
+        self.system.pass_on(module.add_outage(Outage(module.outages.name_for(None), *planned), None, now_s))
+
     def move(self, targets: Idset) -> None:
         """Targets leave the group at once: jobs there end."""
         self.system.pass_on(self.system.module.assign(targets, ELSEWHERE, self.now_s))
@@ -583,13 +607,18 @@ class Harness:
         return len(self.truth.started) - before
 
     def advance(self, to_s: float = inf) -> bool:
-        """Advance to the next end of a job, or to `to_s` if sooner, and end the jobs due; False if there is none."""
-        next_s = min([*self.ends_s.values(), *[each[0] for each in self._leaving], to_s])
+        """Advance to the next end of a job, turn of an outage, or to `to_s` if sooner, and do what is due; return False
+        if there is none.
+        """
+        module = self.system.module
+        next_s = min([*self.ends_s.values(), *[each[0] for each in self._leaving], module.outages.next_s, to_s])
         if next_s == inf:
             return False
         self.system.now_s = max(self.now_s, next_s)
         for jobid in [jobid for jobid, end_s in self.ends_s.items() if end_s <= self.now_s]:
             self.end(jobid)
+        if module.outages.next_s <= self.now_s:
+            self.system.pass_on(module.advance_outages(self.now_s))
         due = [each for each in self._leaving if each[0] <= self.now_s]
         self._leaving = [each for each in self._leaving if each[0] > self.now_s]
         for _, jobid, left in due:
@@ -606,7 +635,7 @@ class Harness:
             if not self.advance():
                 if self.running:  # jobs without any end
                     self.end(next(iter(self.running)))
-                elif not started and self._holds:
+                elif not started and self.holds:
                     return
                 elif not started:
                     raise RuleBroken(PROGRESS, f"no job is started, though all is free and job {_named(waiting)} waits")

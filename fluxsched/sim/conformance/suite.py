@@ -75,6 +75,9 @@ AFTER_S = (0.0, 15.0, 40.0, None)
 SPECS_KEPT = 512
 """More than there are in the cases but for those of a random limit."""
 
+OUTAGE_SHARE = 0.3
+"""Share of the instants at which an outage is planned, where some are."""
+
 BURST = 60
 RECURSION = 2000
 FAR_S = 10_000.0
@@ -221,6 +224,31 @@ def targets(make: MakeHarness, chance: RandomSource) -> bool:
 def jobs(make: MakeHarness, chance: RandomSource) -> bool:
     """Jobs are withdrawn, held and moved in the queue while a pass is under way."""
     return dropped(make, chance, disorder)
+
+
+def outage_end(make: MakeHarness, chance: RandomSource) -> bool:
+    """Plan outages while jobs come and go; then one of all targets, which jobs wait for that would cross it."""
+    harness = make(MACHINE)
+
+    def plan(harness: Harness, chance: RandomSource) -> None:
+        targets = some(harness, chance)
+        if targets and chance.random() < OUTAGE_SHARE:
+            harness.plan_outage(targets, chance.uniform(0.0, 3 * STEP_S), chance.uniform(1.0, 3 * STEP_S))
+
+    days(harness, chance, plan)
+    harness.finish()
+    harness.plan_outage(harness.ranks, STEP_S, STEP_S)
+    end_s = harness.now_s + 2 * STEP_S
+    for _ in range(ARRIVALS):
+        harness.submit(any_spec(chance, 2 * STEP_S), STEP_S)
+    started = harness.decide()
+    while harness.now_s < end_s:
+        harness.advance(end_s)
+        started += harness.decide()
+    if not started and not harness.holds:
+        raise RuleBroken(OUTAGE_END, "no job is started when an outage of all targets ends, though jobs wait for that")
+    harness.finish()
+    return True
 
 
 def expiration(make: MakeHarness, chance: RandomSource) -> bool:
@@ -596,6 +624,7 @@ LAWS = {
     "progress": "ends its passes, denies no job that can run, leaves no job waiting on an idle machine",
     "allowed": "preempts only running jobs that allow it by then, each once",
     "rate": "preempts no more jobs in a minute than its rate",
+    "outage": "starts no job that would still run when an outage of its targets begins",
     "sizes": "keeps every part of an elastic job within its range, on usable targets that are free",
 }
 """Laws that are judged in every case."""
@@ -609,6 +638,8 @@ class Rule(NamedTuple):
     by_chance: bool = True
 
 
+OUTAGE_END = "outage-end"
+
 RULES = {
     "ordinary": Rule("raises no exception while jobs and targets come and go", ordinary),
     "head": Rule("the first job in line starts no later than its reservation", head),
@@ -616,6 +647,7 @@ RULES = {
     "targets": Rule("survives targets lost, offline, drained or moved during a pass", targets),
     "jobs": Rule("survives jobs canceled, held and moved in the queue during a pass", jobs),
     "expiration": Rule("survives changes of job limits and of the expiration of the resources", expiration),
+    OUTAGE_END: Rule("survives planned outages, and starts at their end what they kept waiting", outage_end),
     "in-vain": Rule("preempts no job in vain: the other one starts or leaves, unless shares change", preempts),
     "extras": Rule("takes what jobs have above their minima for those in line, and gives none while they wait",
                    extras),

@@ -3,13 +3,12 @@ production parts that serve it (resource module, scheduler session, scheduler), 
 
 The machine has equal targets, those of an R, or the trace's own. Of events `do` is drain, undrain, offline, online,
 assign or include, as an administrator or an agent would cause them, or one of two that are made of these: `outage` (the
-targets are gone for a while, and so are the jobs on them) and `maintenance` (an outage before which the targets are
-drained for the time of `notice`).
+targets are gone for a while, and so are the jobs on them) and `maintenance` (an outage that is planned as long as
+`notice` before it begins, like one of `fluxsched outage add`).
 
 Law: resources and configuration are read by the instance's own readers, so a site simulates with its own files; hosts
 in them that the machine does not have are left out. The file of events is ours, so every fault in it is an error with
-its line, all at once. Where outages of a target overlap it is back when the last of them ends, and likewise undrained
-after the last maintenance.
+its line, all at once. Where outages of a target overlap it is back when the last of them ends.
 
 In the system, what would travel as a message passes as the value that it carries, and what follows from it is done
 before anything else, in order; time is an argument. The resource module learns what jobs hold only if a site file moves
@@ -36,6 +35,7 @@ from fluxsched.core.constraint import parse_targets
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.outages import Outage
 from fluxsched.core.quantities import parse_duration
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import (
@@ -230,19 +230,25 @@ _PLAIN = {
     "drain": {"reason"}, "undrain": set(), "offline": set(), "online": set(), "assign": {"group", "graceful"},
     "include": {"graceful"}, "outage": {"for"}, "maintenance": {"for", "notice"},
 }  # fmt: skip
-_ENDED_BY = {OUTAGE: "online", "drain": "undrain"}
+_ENDED_BY = {OUTAGE: "online"}
 _ALWAYS = {"at", "do", "targets"}
 _NEEDED = {"assign": "group", "outage": "for", "maintenance": "for"}
 
 
+PLAN: Final = "plan"
+"""The step at which an outage is planned, `in_s` before it begins."""
+
+
 class SiteEvent(NamedTuple):
-    """One change: `do` is a plain one or OUTAGE."""
+    """One change: `do` is a plain one, OUTAGE or PLAN."""
 
     when_s: float
     do: str
     targets: Idset
     text: str = ""
     graceful: bool = False
+    in_s: float = 0.0
+    lasts_s: float = 0.0
 
 
 def read_site(path: Path, resources: ResourceSet) -> list[SiteEvent]:
@@ -273,9 +279,7 @@ def _when_s(row: tuple[SiteEvent, int]) -> float:
 
 
 def _joined(rows: Iterable[tuple[SiteEvent, int]]) -> list[SiteEvent]:
-    """Return the steps, in order of time, without the targets of an end that another outage or maintenance goes on
-    having.
-    """
+    """Return the steps, in order of time, without the targets of an end that another outage goes on having."""
     open_at: Counter[tuple[str, int]] = Counter()  # by what ends it, and rank
     found: list[SiteEvent] = []
     for _, group in groupby(rows, _when_s):
@@ -322,12 +326,12 @@ def _steps(obj: dict[str, Any], resources: ResourceSet) -> list[tuple[SiteEvent,
     if do == "outage":
         return [(SiteEvent(at_s, OUTAGE, targets), 1), (SiteEvent(at_s + _time(obj, "for"), "online", targets), -1)]
     if do == "maintenance":
-        back_s = at_s + _time(obj, "for")
+        lasts_s, told_s = _time(obj, "for"), max(0.0, at_s - _time(obj, "notice"))
+        plan = SiteEvent(told_s, PLAN, targets, "maintenance", in_s=at_s - told_s, lasts_s=lasts_s)
         return [
-            (SiteEvent(max(0.0, at_s - _time(obj, "notice")), "drain", targets, "maintenance"), 1),
+            (plan, 0),
             (SiteEvent(at_s, OUTAGE, targets), 1),
-            (SiteEvent(back_s, "online", targets), -1),
-            (SiteEvent(back_s, "undrain", targets), -1),
+            (SiteEvent(at_s + lasts_s, "online", targets), -1),
         ]
     text = obj.get("group") or obj.get("reason") or ""
     return [(SiteEvent(at_s, do, targets, text, bool(obj.get("graceful"))), 0)]
@@ -352,13 +356,18 @@ def effects_of(step: SiteEvent, module: ResourceModule, now_s: float) -> list[Re
         case "undrain":
             return module.undrain(targets, None, "update", None, now_s)
         case "online":
-            return module.set_online(targets, now_s)
+            return [*module.set_online(targets, now_s), *module.advance_outages(now_s)]
+        case "plan":
+            begin_s = now_s + step.in_s
+            name = module.outages.name_for(None)
+            outage = Outage(name, targets, begin_s, begin_s + step.lasts_s, reason=step.text)
+            return module.add_outage(outage, None, now_s)
         case "assign":
             return module.assign(targets, step.text, now_s, step.graceful)
         case "include":
             return module.include(targets, now_s, step.graceful)
         case _:
-            return module.set_offline(targets, now_s)
+            return [*module.advance_outages(now_s), *module.set_offline(targets, now_s)]
 
 
 # ---- assembly

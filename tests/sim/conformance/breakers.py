@@ -358,6 +358,24 @@ class Feeding(FirstFit):
                     yield Grow(jobid, step)
 
 
+class Crossing(FirstFit):
+    """outage: nobody uses as much time as was asked for, it thinks."""
+
+    def find(self, view: View, job: Any) -> Any:
+        return view.find(job) or (view.find(job._replace(duration_s=1e-3)) if view.has_outages else None)
+
+
+class Resting(FirstFit):
+    """outage-end: when an outage of an idle machine is over, the next pass is soon enough, it thinks."""
+
+    idle = False
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Any]:
+        was_idle, self.idle = self.idle, view.has_outages and not any(view.running)
+        if view.has_outages or not was_idle:
+            yield from super().schedule(view, now_s)
+
+
 class Quadratic(FirstFit):
     """cost: everybody is compared with everybody."""
 
@@ -373,5 +391,5 @@ BREAKERS = [
     (Stubborn, "targets"), (Remembering, "jobs"), (Strict, "expiration"), (Proud, "reload"), (Narrow, "burst"),
     (Recursive, "recursion"), (Wordy, "not-nothing"), (Fine, "rounding"), (Frozen, "frozen"), (Singular, "queue-head"),
     (Quadratic, "cost"), (Ruthless, "allowed"), (Hasty, "rate"), (Wasteful, "in-vain"),
-    (Starving, "sizes"), (Swelling, "sizes"),
+    (Starving, "sizes"), (Swelling, "sizes"), (Crossing, "outage"), (Resting, "outage-end"),
 ]  # fmt: skip

@@ -120,12 +120,12 @@ def test_offline_is_like_drained_for_jobs_and_an_outage_ends_them(trace_of, four
     assert out.capacity == [(0, 8), (5, 6), (65, 8)]
 
 
-def test_maintenance_drains_before_it_strikes(trace_of, four_nodes):
+def test_no_job_that_is_told_of_a_maintenance_starts_into_it(trace_of, four_nodes):
     event = '{"at": 100, "do": "maintenance", "targets": "0-3", "for": 50, "notice": 30}'
-    result = simulate(trace_of((60, 20, 20, 1), (65, 90, 90, 1), (75, 5, 5, 1)), four_nodes, event)
-    assert result.jobs.start == [60, 65, 150]
-    assert result.jobs.end == [80, 100, 155]
-    assert result.jobs.state == ["completed", "failed", "completed"]
+    result = simulate(trace_of((60, 20, 20, 1), (65, 90, 90, 1), (75, 5, 5, 1), (76, 30, 30, 1)), four_nodes, event)
+    assert result.jobs.start == [60, 65, 75, 150]
+    assert result.jobs.end == [80, 100, 80, 180]
+    assert result.jobs.state == ["completed", "failed", "completed", "completed"]
 
 
 def test_what_leaves_its_group_takes_its_jobs_along_and_comes_back(trace_of, four_nodes):

@@ -27,10 +27,9 @@ def test_steps_in_order_of_time_then_of_lines(four_nodes, tmp_path):
         SiteEvent(10, OUTAGE, one),
         SiteEvent(12, "assign", two, "g", True),
         SiteEvent(15, "online", one),
-        SiteEvent(3000, "drain", ALL, "maintenance"),
+        SiteEvent(3000, "plan", ALL, "maintenance", in_s=600, lasts_s=1800),
         SiteEvent(3600, OUTAGE, ALL),
         SiteEvent(5400, "online", ALL),
-        SiteEvent(5400, "undrain", ALL),
     ]
 
 
@@ -75,11 +74,10 @@ def test_the_end_of_an_outage_leaves_targets_offline_in_another(four_nodes):
         '{"at": 75, "do": "maintenance", "targets": "0,3", "for": 20}',
         '{"at": 120, "do": "outage", "targets": "2", "for": 5}',
     )
-    ends = [step for step in parse_site(lines, "site", four_nodes) if step.do in ("online", "undrain")]
+    ends = [step for step in parse_site(lines, "site", four_nodes) if step.do == "online"]
     zero_three = Idset.parse("0,3")
     assert ends == [
         SiteEvent(95, "online", zero_three),
-        SiteEvent(95, "undrain", zero_three),
         SiteEvent(120, "online", Idset.of([1])),
         SiteEvent(125, "online", Idset.of([2])),
     ]
