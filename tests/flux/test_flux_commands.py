@@ -37,7 +37,7 @@ async def run(flux_commands):
     async def command(line, *more, status=0, piped=""):
         done = await asyncio.to_thread(
             subprocess.run, [path, *line.split(), *more],
-            env=environment, input=piped, capture_output=True, text=True, timeout=30, check=False,
+            env=environment, input=piped, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == status, (line, done.stdout, done.stderr)
         return str(done.stdout + done.stderr)
@@ -170,7 +170,7 @@ async def shell(flux_commands):
     async def run(line):
         done = await asyncio.to_thread(
             subprocess.run, ["sh", "-c", f"exec 2>&1; {line}"],
-            env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=60, check=False,
+            env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=120, check=False,
         )  # fmt: skip
         return done.stdout + (f"[{done.returncode}]\n" if done.returncode else "")
 

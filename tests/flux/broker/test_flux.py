@@ -42,7 +42,7 @@ def flux(installed, monkeypatch, tmp_path):
         fake = [word.format(nodes=nodes, cores=cores) for word in FAKE]
         script = script.replace("RELOAD", "flux module reload MODULE").replace("MODULE", module)
         command = ["flux", "start", "-s1", *fake, *options, "bash", "-euc", script]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
