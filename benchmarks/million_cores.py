@@ -47,6 +47,9 @@ which it would in a steady state."""
 FULL = 1.0
 """Of the cores busy."""
 
+QUEUES = ("batch", "wide")
+"""Queues with `--queues`: of jobs of one core, and of whole targets."""
+
 STARVES_S = 600.0
 """A whole-node job that waits longer is counted."""
 
@@ -60,7 +63,11 @@ CLOCKS = {"cpu": time.process_time, "real": time.perf_counter}
 class Workload(Sequence[TraceJob]):
     """Jobs in 17 bytes each; a TraceJob is made when one is asked for."""
 
-    def __init__(self, machine: Machine, accounts: int, begin_s: float, minutes: float, chance: RandomSource) -> None:
+    def __init__(
+        self, machine: Machine, accounts: int, begin_s: float, minutes: float, chance: RandomSource,
+        has_queues: bool = False,
+    ) -> None:  # fmt: skip
+        self._has_queues = has_queues
         self._submit, self._run = array("d"), array("f")
         self._account, self._nodes, self._limit_min = array("H"), array("B"), array("H")
         self._banks = [f"bank{at}" for at in range(BANKS)]
@@ -102,7 +109,7 @@ class Workload(Sequence[TraceJob]):
         account = self._account[at]
         return TraceJob(
             at + 1, self._submit[at], self._run[at], 60.0 * self._limit_min[at], self._asks[self._nodes[at]],
-            account, bank=self._banks[account % BANKS],
+            account, bank=self._banks[account % BANKS], queue=QUEUES[self._nodes[at] > 0] if self._has_queues else None,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[TraceJob]:
@@ -167,11 +174,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20.0, help="of (b)")
     parser.add_argument("--begin", type=float, help="when (b) begins (s); by default after 240 s at scale 1")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--queues", action="store_true", help="whole-node jobs are in queue wide, others in batch")
     parser.add_argument("--clock", choices=list(CLOCKS), default="cpu", help="what passes while the scheduler works")
     options = parser.parse_args()
     machine = Machine(max(1, round(TARGETS * options.scale)), CORES)
     begin_s = 240.0 * options.scale if options.begin is None else options.begin
-    jobs = Workload(machine, options.accounts, begin_s, options.minutes, seeded(options.seed))
+    jobs = Workload(machine, options.accounts, begin_s, options.minutes, seeded(options.seed), options.queues)
     trace = Trace("million", jobs, machine=machine)
     what = f"{len(jobs):,} jobs of {options.accounts:,} accounts, {machine.targets:,} x {CORES}"
     print(f"{what}, {options.policy}", flush=True)
