@@ -84,6 +84,14 @@ JOURNAL = [
     {"events": []},
     {"events": [{"timestamp": 1700000002.0, "name": "drain", "context": {"idset": "0", "reason": "x y"}}]},
 ]
+OUTAGES = {
+    "outages": [
+        {"name": "upd", "targets": "1-2", "from": 1700000000.0, "until": 1700000600.0, "reason": "kernel",
+         "user": "ops", "on": True},
+        {"name": "backup", "targets": "3", "from": 1700010000.0, "until": 1700017200.0, "every": 604800.0,
+         "configured": True},
+    ]
+}
 MOVED = {"moved": "0", "leaving": "1-2", "draining": "3", "there": "4"}
 
 
@@ -93,6 +101,8 @@ def four_nodes(sched: dict[str, Any] | None = None, **changed: Any) -> Answers:
         "resource.sched-status": sched or sched_status(), "resource.status": status() | changed,
         "resource.groups": GROUPS, "resource.journal": JOURNAL, "resource.targets": targets_of(),
         "resource.assign": MOVED, "resource.drain": RPCError("rank 0-1 (node[0-1]): already drained", 17),
+        "resource.outage-list": OUTAGES, "resource.outage-add": {"name": "outage1"}, "resource.outage-update": {},
+        "resource.outage-remove": RPCError("there is no outage 'x': there are backup, upd", 2),
         "resource.acquire": [RPCError("group default is acquired already", 16)],
         **dict.fromkeys(
             ("resource.property-add", "resource.property-remove"),

@@ -25,8 +25,8 @@ def one(ranks=1, from_s=100.0, until_s=200.0, every_s=0.0, name="o"):
     [(0, 100, False), (0, 101, True), (150, 160, True), (199, 900, True), (200, 900, False), (0, inf, True)],
 )
 def test_a_use_crosses_if_it_has_an_instant_in_common(start_s, end_s, crosses):
-    assert one().crosses(float(start_s), end_s) is crosses
-    assert bool(Outages([one()]).barred(float(start_s), end_s)) is crosses
+    assert one().crosses(float(start_s), float(end_s)) is crosses
+    assert bool(Outages([one()]).barred(float(start_s), float(end_s))) is crosses
 
 
 def test_one_that_recurs_has_a_next_occurrence_at_any_time():

@@ -193,9 +193,13 @@ class MadeJob(NamedTuple):
 
 
 class MadeSite:
-    """A made-up site under a policy: outages drain their targets and give them back, jobs come and end."""
+    """A made-up site under a policy: outages drain their targets and give them back, jobs come and end.
 
-    def __init__(self, seed: int, policy: str) -> None:
+    The scheduler `knows` the outages, or it does not.
+    """
+
+    def __init__(self, seed: int, policy: str, *, knows: bool = True) -> None:
+        self._knows = knows
         chance = random.Random(f"{seed} {policy}")
         self.targets = chance.randint(2, 8)
         self.outages: list[tuple[set[int], float, float, float]] = []
@@ -239,7 +243,7 @@ class MadeSite:
         known = [
             Outage(f"o{at}", Idset.of(some), *times) for at, (some, *times) in enumerate(self.outages)
         ]  # fmt: skip
-        scheduler.updated("default", now_s=0.0, outages=Outages(known))
+        scheduler.updated("default", now_s=0.0, outages=Outages(known if self._knows else ()))
         for job in self.jobs:
             at(job.at_s, "job", job)
         for some, from_s, until_s, every_s in self.outages:
@@ -303,7 +307,6 @@ def test_no_start_crosses_an_outage_and_all_that_waits_starts(part: int) -> None
 
 
 def test_the_judge_sees_a_start_that_crosses() -> None:
-    site = MadeSite(1, "firstfit")
-    site.scheduler.updated = lambda *args, **kwargs: []  # type: ignore[method-assign]
+    site = MadeSite(1, "firstfit", knows=False)
     site.run()
     assert site.crossings
