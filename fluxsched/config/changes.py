@@ -31,6 +31,7 @@ LIVE: tuple[Keys, ...] = (
     ("policy", "jobspec"),
     ("queues",),
     ("fair",),
+    ("limits",),
     ("access", "allow-root-owner"),
     ("access", "admin-users"),
     ("access", "private-jobs"),

@@ -47,6 +47,7 @@ from fluxsched.core.constraint import Constraint
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import check_name
+from fluxsched.core.limits import EACH, LIMITS_MAX, SiteLimit
 from fluxsched.core.quantities import RESERVED, check_kind, in_unit
 from fluxsched.core.resources import LOCAL_PREFIX, check_property
 from fluxsched.core.text import shown, there_are
@@ -149,6 +150,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
     network, engine = read_topology(root.table("topology"), directory), read_engine(root.table("engine"))
     if engine.kind != NO_ENGINE and resource.path is not None:
         root.table("engine").fault("kind", "the hosts report their resources: remove [resource] path, or [engine]")
+    site_limits = _site_limits(root, queues, fair)
     root.done()
     raw, lines = document.raw, document.lines
     config = Config(
@@ -163,6 +165,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
         clusters,
         engine,
         outages,
+        site_limits,
     )  # fmt: skip
     return config, document.faults
 
@@ -408,6 +411,39 @@ def _exec(table: TomlTable) -> tuple[float, float]:
 
 def _check_required(name: str) -> None:
     Constraint.parse({"properties": [name]})
+
+
+# ---- limits on users, banks and queues
+
+def _site_limits(
+    root: TomlTable, queues: Mapping[str, QueueConfig], fair: FairSettings
+) -> tuple[SiteLimit, ...]:
+    """Return every `[[limits]]`."""
+    found: list[SiteLimit] = []
+    for at, table in enumerate(root.tables("limits")):
+        if at >= LIMITS_MAX:
+            table.fault(None, f"is above the maximum of {LIMITS_MAX} limits: use '*' for each user, bank or queue")
+            break
+        found.append(_site_limit(table, queues, fair))
+    return tuple(found)
+
+
+def _site_limit(table: TomlTable, queues: Mapping[str, QueueConfig], fair: FairSettings) -> SiteLimit:
+    user, bank, queue = table.text("user", _each_or_user), table.text("bank", check_name), table.text("queue")
+    for key, name, known in (("queue", queue, queues), ("bank", bank, fair.banks)):
+        if name is not None and name != EACH and known is not None and name not in known:
+            table.fault(key, f"{shown(name)} is not configured; {there_are(list(known))}")
+    bounds = {key: table.integer(key, 0) for key in ("running", "waiting", "nodes", "cores", "gpus", "minutes")}
+    if (user, bank, queue) == (None, None, None):
+        table.fault(None, "names no user, bank or queue: user = '*' is each user by itself")
+    if not any(key in table for key in bounds):
+        table.fault(None, f"bounds nothing: give one of {', '.join(bounds)}")
+    table.done()
+    return SiteLimit(None if user is None else _each_or_user(user), bank, queue, **bounds, user_name=user or "")
+
+
+def _each_or_user(text: str) -> int | str:
+    return EACH if text == EACH else _user(text)
 
 
 # ---- access

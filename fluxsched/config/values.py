@@ -19,6 +19,7 @@ from fluxsched.config.toml import KeyPath, Lines, TomlFault, TomlTable
 from fluxsched.core.constraint import SET_KINDS
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY
+from fluxsched.core.limits import SiteLimit
 from fluxsched.core.outages import Outage, checked
 from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import ResourceSet
@@ -560,6 +561,7 @@ class Config:
     clusters: tuple[ClusterSettings, ...] = ()
     engine: EngineSettings = EngineSettings()
     outages: tuple[OutageSettings, ...] = ()
+    site_limits: tuple[SiteLimit, ...] = ()
 
     def where(self, table: str, key: str | int | None = None) -> str:
         """Return `file:line` of a key in a table named by its dotted path, for error texts."""

@@ -135,6 +135,7 @@ class Assembly:
         new_id = self._fluids(restored).at
         manager = JobManager(
             new_id, queue_configs(config), default_queue=config.defaults.queue, banks=banks_of(config),
+            limits=config.site_limits,
             there=lambda: module.resources,
             packed=ObjectMemo[msgspec.Raw](lambda jobspec: msgspec.Raw(framing.pack(jobspec))).get,
         )  # fmt: skip
@@ -154,7 +155,7 @@ class Assembly:
         self.scheduling = SchedulingService(self.effects, self.router, self.store, modules, module.foreign)
         self.modules = ModuleService(
             modules, self.router, self.scheduling, self.turns, outside.start_module, self.uri, outside.pid,
-            config.queues, outside.connecting, config.unsatisfiable, config.preempt_timeout_s,
+            config.queues, outside.connecting, config.unsatisfiable, config.preempt_timeout_s, config.site_limits,
         )  # fmt: skip
         self.jobs = JobService(
             self.effects, self.scheduling, self.router, self.store, new_id, self.resource.targets,
@@ -842,6 +843,7 @@ class Reloading:
             self._raw = in_force(self._raw, config.raw)
             before, self._topology = self._topology, config.network.topology
             manager.requests.change_banks(banks_of(config))
+            manager.requests.change_limits(config.site_limits)
             changed_keys = self._admit(config.access, keys)
             self._effects.perform(manager.queue_control.reconfigure(queues, config.defaults.queue, self._effects.now_s))
             answer = ConfigReloadResponse(
@@ -851,7 +853,7 @@ class Reloading:
                     *rewired(before, config.network.topology, found),
                 ],
                 [_told(change) for change in found if not change.is_live],
-                self._modules.reconfigure(config.queues),
+                self._modules.reconfigure(config.queues, config.site_limits),
             )
             for change in found:
                 note = "" if change.is_live else ": it applies from the next start on"

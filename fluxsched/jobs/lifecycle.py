@@ -49,6 +49,7 @@ from fluxsched.jobs.effects import (
 )
 from fluxsched.jobs.grants import Grant, Grants
 from fluxsched.jobs.job import CANCELING, HELD_PRIORITY, NO_REQUEST, SENT, WAITING, Job, priority_of, sched_jobspec
+from fluxsched.jobs.limits import SiteLimits
 from fluxsched.jobs.queues import JobQueue, PriorityHeap, Queues
 from fluxsched.jobs.states import CLEANUP, DEPEND, PREEMPT, PRIORITY, RUN, SCHED, Attempt, clean_context, submit_context
 from fluxsched.jobs.table import JobTable
@@ -276,12 +277,19 @@ class Lifecycle:
     """
 
     def __init__(
-        self, jobs: JobTable, queues: Queues, grants: Grants, links: Links, new_id: Callable[[float], int]
+        self,
+        jobs: JobTable,
+        queues: Queues,
+        grants: Grants,
+        links: Links,
+        new_id: Callable[[float], int],
+        limits: SiteLimits,
     ) -> None:
         self.jobs = jobs
         self.queues = queues
         self.grants = grants
         self.links = links
+        self.limits = limits
         self._new_id = new_id
         self.dependencies = DependencyIndex()
         self.now_s = 0.0
@@ -349,6 +357,7 @@ class Lifecycle:
         """Enter a job that becomes active."""
         self.jobs.add(job)
         self.dependencies.enter(job)
+        self.limits.enter(job)
         job.queue.active += 1
 
     def advance(self, job: Job) -> None:
@@ -379,6 +388,7 @@ class Lifecycle:
         self.log(job, "alloc", context, R=R)
         job.executing = True
         job.queue.running += 1
+        self.limits.leave(job)
         self.out.append(TargetsGranted(job.id, grant.ranks))
         self.out.append(StartShells(job.id, R))
 
@@ -431,6 +441,7 @@ class Lifecycle:
         elif job.id in self.dependencies:
             self.settled.append(job)
         self.dependencies.leave(job)
+        self.limits.leave(job)
         self.jobs.end(job)
 
     def submit(self, job: Job, context: dict[str, Any]) -> None:

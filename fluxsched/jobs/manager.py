@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.limits import SiteLimit
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs.allocation import Allocation
@@ -24,6 +25,7 @@ from fluxsched.jobs.effects import Effect, Event, SaveQueue, TargetsGranted
 from fluxsched.jobs.grants import Grant, Grants, parse_grant
 from fluxsched.jobs.job import HELD_PRIORITY, NO_REQUEST, WAITING, Job, priority_of
 from fluxsched.jobs.lifecycle import Lifecycle, Links, PackJobspec
+from fluxsched.jobs.limits import SiteLimits
 from fluxsched.jobs.queues import ANY_BANK, Banks, JobQueue, QueueConfig, Queues, checked_reason
 from fluxsched.jobs.requests import JOBS_ACTIVE_MAX, Execution, Requests
 from fluxsched.jobs.states import CLEANUP, DEPEND, INACTIVE, PRIORITY, RUN, SCHED
@@ -33,6 +35,7 @@ from fluxsched.jobs.table import INACTIVE_KEPT_MAX, JobTable
 def check(lifecycle: Lifecycle) -> None:
     """Assert every law of the package over the whole state."""
     lifecycle.grants.check()
+    lifecycle.limits.verify(lifecycle.jobs.active.values())
     for link in lifecycle.links:
         link.check()
     for queue in lifecycle.queues:
@@ -303,6 +306,7 @@ class JobManager:
         active_max: int = JOBS_ACTIVE_MAX,
         inactive_kept_max: int = INACTIVE_KEPT_MAX,
         banks: Banks = ANY_BANK,
+        limits: Sequence[SiteLimit] = (),
         there: Callable[[], ResourceSet] | None = None,
         packed: PackJobspec = as_object,
     ) -> None:
@@ -313,7 +317,9 @@ class JobManager:
         self.queues = Queues(queues or {}, default_queue)
         self.grants = Grants(there)
         self.links = Links()
-        self._lifecycle = lifecycle = Lifecycle(self.jobs, self.queues, self.grants, self.links, new_id)
+        self._lifecycle = lifecycle = Lifecycle(
+            self.jobs, self.queues, self.grants, self.links, new_id, SiteLimits(limits)
+        )
         self.requests = Requests(lifecycle, active_max, banks)
         self.execution = Execution(lifecycle)
         self.allocation = Allocation(lifecycle, packed)

@@ -10,13 +10,14 @@ lifecycle, whose effects the caller performs. Permissions are the caller's busin
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import SECONDS_MAX, check_ours
 from fluxsched.core.jobid import check_outputs
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.limits import SiteLimit
 from fluxsched.core.quantities import format_duration
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs.dependencies import SINGLETON, Dependency, parse_dependencies
@@ -70,6 +71,10 @@ class Requests:
         """Judge the banks of jobs that are submitted from now on by these."""
         self._banks = banks
 
+    def change_limits(self, limits: Sequence[SiteLimit]) -> None:
+        """Judge jobs that are submitted from now on by these limits."""
+        self._lifecycle.limits.change(limits, self._jobs.active.values())
+
     def submit(
         self,
         jobid: int,
@@ -83,7 +88,7 @@ class Requests:
         """Accept a new job, and take it as far as it gets: usually to SCHED. `jobid` must be new.
 
         Raises Refused (EINVAL: queue or bank unknown, queue disabled or limits; ENOENT: unknown antecedent; EAGAIN:
-        too many jobs) or InvalidValue.
+        too many jobs, of all or of a holder of a limit) or InvalidValue.
         """
         _check_urgency(urgency)
         if len(self._jobs.active) >= self.active_max:
@@ -93,6 +98,7 @@ class Requests:
         check_submitted(jobspec)
         queue = self._lifecycle.queues.for_submit(jobspec.queue)
         jobspec = queue.admit(jobspec, self._banks.missing_in(jobspec))
+        self._lifecycle.limits.check(jobspec, userid, queue.name)
         dependencies = self._checked_dependencies(jobspec) if jobspec.dependencies else ()
         job = Job(jobid, queue, jobspec)
         self._lifecycle.begin(now_s)
@@ -181,6 +187,7 @@ class Requests:
         job = self._jobs.get_active(jobid)
         duration_s = _duration_update(updates)
         job.queue.check_duration(duration_s)
+        self._lifecycle.limits.check_duration(job, duration_s)
         if job.state & PENDING:
             return self._update_pending(job, duration_s, now_s)
         link = self._lifecycle.links.serving(job.queue.group)

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fluxsched.client.aio import connect
 from fluxsched.client.find import key_for
 from fluxsched.config.reader import fair_settings
+from fluxsched.core.limits import SiteLimit
 from fluxsched.errors import FluxschedError
 from fluxsched.sched.engine.policy_queue import UNSATISFIABLE, WAIT
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
 from fluxsched.sched.fair.accounts import FairSettings
+from fluxsched.sched.hooks.limits import with_limits
 from fluxsched.sched.policy import Policy, reads_fair
 from fluxsched.sched.preemption import PREEMPT_TIMEOUT_S
 from fluxsched.sched.registry import Loaded, load
@@ -60,6 +63,7 @@ async def serve(
     queues: Mapping[str, tuple[str, ...]],
     unsatisfiable: str,
     preempt_timeout_s: float,
+    limits: Sequence[SiteLimit],
 ) -> str | None:
     """Run the module until it is asked to stop (None) or fails (the reason)."""
     policy, own, plugins = policies_of(specs)
@@ -74,7 +78,7 @@ async def serve(
         fair=fair,
         user_name=user_name,
         preempt_timeout_s=preempt_timeout_s,
-        plugins=plugins,
+        plugins=with_limits(plugins, limits),
     )
     return await host_until_end(uri, name, scheduler, groups)
 
@@ -113,6 +117,10 @@ async def host_until_end(
         client.close()
 
 
+def _limits(text: str) -> list[SiteLimit]:
+    return [SiteLimit(**each) for each in json.loads(text)]
+
+
 def main() -> int:
     """Parse and run; the exit status is 0 (asked to stop), 1 (failed) or 2 (could not start)."""
     parser = argparse.ArgumentParser(prog="fluxsched-sched", description=__doc__)
@@ -122,6 +130,7 @@ def main() -> int:
     parser.add_argument("--queue", action="append", default=[], help="NAME=GROUP; once for each of its groups")
     parser.add_argument("--unsatisfiable", choices=UNSATISFIABLE, default=WAIT)
     parser.add_argument("--preempt-timeout", type=float, default=PREEMPT_TIMEOUT_S, help="seconds")
+    parser.add_argument("--limits", type=_limits, default=[], help="those of the site, as a list of objects")
     parser.add_argument("specs", metavar="SPEC[;QUEUE=SPEC...]")
     parser.add_argument("--instance", type=int, help="process id of the instance; this process ends with it")
     options = parser.parse_args()
@@ -133,7 +142,7 @@ def main() -> int:
         queues: dict[str, tuple[str, ...]] = {}
         for queue, _, group in (pair.partition("=") for pair in options.queue):
             queues[queue] = (*queues.get(queue, ()), group)
-        terms = options.unsatisfiable, options.preempt_timeout
+        terms = options.unsatisfiable, options.preempt_timeout, options.limits
         reason = asyncio.run(serve(options.uri, options.name, options.specs, groups, queues, *terms))
     except FluxschedError as exc:
         sys.stderr.write(reason_line(str(exc)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fluxsched.config.values import Recovery
+from fluxsched.core.limits import SiteLimit
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.messaging.peers import Peer
 from fluxsched.messaging.router import Router
@@ -150,6 +152,7 @@ class ModuleStart:
     """The queues that it serves, each with its group, once for each of several."""
     unsatisfiable: str
     preempt_timeout_s: float
+    limits: Sequence[SiteLimit] = ()
 
 
 class ModuleProcess(Protocol):
@@ -192,6 +195,8 @@ class ModuleProcesses:
         command = [sys.executable, "-P", "-m", "fluxsched.scheduler.main", "--uri", wanted.uri]
         command += ["--name", wanted.name, "--instance", str(os.getpid())]
         command += ["--unsatisfiable", wanted.unsatisfiable, "--preempt-timeout", str(wanted.preempt_timeout_s)]
+        if wanted.limits:
+            command += ["--limits", json.dumps([limit._asdict() for limit in wanted.limits])]
         command += [part for group in wanted.groups for part in ("--group", group)]
         command += [part for name, group in wanted.queues for part in ("--queue", f"{name}={group}")]
         return ChildProcess([*command, wanted.specs], self._directory / f"{wanted.name}.log", ended)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from fluxsched.config.changes import import_faults
 from fluxsched.config.policies import composed, default_name, policy_of
 from fluxsched.config.reader import check_fallback, recovery_of
 from fluxsched.config.values import Recovery
+from fluxsched.core.limits import SiteLimit
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.jobs.queues import DEFAULT_GROUP, QueueConfig
 from fluxsched.messaging.peers import RpcRequest
@@ -74,6 +75,7 @@ class ModuleService:
         trying: Writer,
         unsatisfiable: str = WAIT,
         preempt_timeout_s: float = PREEMPT_TIMEOUT_S,
+        limits: Sequence[SiteLimit] = (),
     ) -> None:
         """Create the service. `trying` imports the policies of a module that is to be reloaded, which may take seconds.
         """
@@ -88,6 +90,7 @@ class ModuleService:
         self._queues = queues
         self._trying = trying
         self._terms = unsatisfiable, preempt_timeout_s
+        self._limits = tuple(limits)
         self._builtin: dict[str, Handler] = {}
         router.serve(
             {
@@ -158,7 +161,7 @@ class ModuleService:
             self._turns.post(lambda: self._exited(module))
 
         queues = [(name, group) for name, groups in _served(module, self._queues).items() for group in groups]
-        wanted = ModuleStart(self._uri, module.name, module.specs, module.groups, queues, *self._terms)
+        wanted = ModuleStart(self._uri, module.name, module.specs, module.groups, queues, *self._terms, self._limits)
         module.spawn(self._start_process, wanted, ended)
         self._supervision.watch(module)
 
@@ -328,17 +331,19 @@ class ModuleService:
                 found.append(f"module {module.name}: {fault}")
         return found
 
-    def reconfigure(self, queues: Mapping[str, QueueConfig]) -> list[str]:
+    def reconfigure(self, queues: Mapping[str, QueueConfig], limits: Sequence[SiteLimit] = ()) -> list[str]:
         """Serve other queues, against which `faults` has nothing to say; the modules that are started anew for it.
 
-        That is only where a module would otherwise not know which policy or which of its groups a queue belongs to.
+        That is only where a module would otherwise not know which policy or which of its groups a queue belongs to, or
+        obey other limits.
         """
         before, self._queues = self._queues, queues
+        are_limits_same, self._limits = tuple(limits) == self._limits, tuple(limits)
         anew = []
         for module in self.modules.values():
             specs = [composed(module.spec, module.groups, each) for each in (before, queues)]
             served = [_served(module, each) for each in (before, queues)]
-            if specs[0] == specs[1] and (len(module.groups) == 1 or served[0] == served[1]):
+            if are_limits_same and specs[0] == specs[1] and (len(module.groups) == 1 or served[0] == served[1]):
                 continue
             if module.specs == specs[0]:  # else its fallback serves, and continues
                 module.specs = specs[1]

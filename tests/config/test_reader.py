@@ -41,6 +41,7 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.limits import LIMITS_MAX, SiteLimit
 from fluxsched.core.quantities import parse_duration
 from fluxsched.core.request import Count
 from fluxsched.core.resources import ResourceSet
@@ -173,6 +174,16 @@ def test_silence_is_counted_in_heartbeats_unless_said_otherwise():
     assert times_s('offline-after = "infinity"\nlost-after = "infinity"') == (2.0, 6.0, math.inf, None)
 
 
+def test_limits_name_users_banks_and_queues():
+    first = "[queues.a]\n[[limits]]\nuser = 'root'\nqueue = '*'\nrunning = 2\n"
+    assert parse_config(first + "[[limits]]\nbank = 'b'\nminutes = 90\ngpus = 0", "s").site_limits == (
+        SiteLimit(user=0, queue="*", running=2, user_name="root"), SiteLimit(bank="b", gpus=0, minutes=90)
+    )  # fmt: skip
+    many = "[[limits]]\nuser = '*'\nrunning = 1\n" * (LIMITS_MAX + 1)
+    with pytest.raises(InvalidValue, match=f"is above the maximum of {LIMITS_MAX} limits: use '\\*' for each"):
+        parse_config(many, "s")
+
+
 def test_a_relative_path_counts_from_the_file(tmp_path):
     file = tmp_path / "site.toml"
     file.write_text('[resource]\npath = "R.json"\n')
@@ -194,8 +205,8 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         ),
         (
             "[resorce]\n",
-            "site.toml:1: unknown key 'resorce'; known keys: access, cluster, engine, exec, fair, job-manager, log, "
-            "metrics, outages, policy, queues, resource, scheduler, topology, web; did you mean 'resource'?",
+            "site.toml:1: unknown key 'resorce'; known keys: access, cluster, engine, exec, fair, job-manager, limits, "
+            "log, metrics, outages, policy, queues, resource, scheduler, topology, web; did you mean 'resource'?",
         ),
         ('[engine]\nkind = "pbs"', "[engine] kind: 'pbs' is not one of slurm, flux, ssh, processes, auto, none"),
         ('[engine]\nkind = "ssh"', '[engine] kind: ssh needs hosts = "n[1-4]"'),
@@ -296,6 +307,12 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
             '[[scheduler]]\npolicy = "a"\nname = "x"\n[[scheduler]]\npolicy = "a"\nname = "x"\ngroups = ["b"]',
             "site.toml:6: [[scheduler]] name: two schedulers are named 'x'",
         ),
+        ("[[limits]]\nrunning = 3", "site.toml:1: [[limits]] names no user, bank or queue: user = '*' is each user"),
+        ("[[limits]]\nuser = '*'", "site.toml:1: [[limits]] bounds nothing: give one of running, waiting"),
+        ("[queues.a]\n[[limits]]\nqueue = 'x'\ncores = 1", "site.toml:3: [[limits]] queue: 'x' is not configured"),
+        ("[[limits]]\nuser = 'nobody-at-all'\ncores = 1", "site.toml:2: [[limits]] user: "),
+        ("[[limits]]\nuser = '*'\ncores = -1", "site.toml:3: [[limits]] cores"),
+        ("[[limits]]\nuser = '*'\nspeed = 1\ncores = 2", "site.toml:3: [[limits]] unknown key 'speed'"),
         ("exec = 3", "site.toml:1: exec: must be a table, not an integer"),
         ("[queues.x]\ngroup = 7", "site.toml:2: [queues.x] group"),
         ("[policy.limits]\nduration = 'soon'", "site.toml:2: [policy.limits] duration"),
