@@ -200,7 +200,7 @@ class SiteView:
         assert queue is not None
         return queue.applications.get(job.application) or tree.add_application(job.application, queue, "me", (), 0.0)
 
-    def if_gone(self) -> WhatIfPreempted:
+    def if_gone(self, job: object = None) -> WhatIfPreempted:
         return self.preemptions.if_gone(self.pool)
 
 
