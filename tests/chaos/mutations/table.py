@@ -154,7 +154,11 @@ JOBS = (
     ),
     Sabotage(
         "do not submit preempted jobs again", "fluxsched.jobs.lifecycle:Lifecycle.clean",
-        "if job.fatal is not None and job.is_due_again else 0", "if False else 0",
+        "if is_due else 0", "if job.fatal is None and is_due else 0",
+    ),
+    Sabotage(
+        "do not try jobs again whose tasks have failed", "fluxsched.jobs.lifecycle:Lifecycle.clean",
+        "(job.fatal is not None or job.sharing is not USUAL)", "job.fatal is not None",
     ),
     Sabotage(
         "free targets before the tasks have ended", "fluxsched.jobs.lifecycle:Lifecycle.fail",
