@@ -8,7 +8,7 @@ do not exist are no fault here: which there are is known to others, and changes.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import count
 from math import floor, inf, isfinite
@@ -39,10 +39,6 @@ class Outage(NamedTuple):
     until_s: float
     every_s: float = 0.0
     reason: str = ""
-
-    @property
-    def lasts_s(self) -> float:
-        return self.until_s - self.from_s
 
     def next(self, now_s: float) -> Outage | None:
         """Return the occurrence that is on at `now_s`, else the first one after; None if it is over."""
@@ -242,10 +238,3 @@ def _from_s(outage: Outage) -> float:
 
 
 NO_OUTAGES: Final = Outages()
-
-
-def parse_outages(rows: object) -> Outages:
-    """Return the outages of a list. Raises InvalidValue, LimitExceeded."""
-    if not isinstance(rows, Sequence) or isinstance(rows, str):
-        raise InvalidValue(f"outages are a list, not {kind_of(rows)}")
-    return Outages([Outage.parse(row) for row in rows])

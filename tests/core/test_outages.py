@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.outages import STRETCHES_MAX, Outage, Outages, parse_outages
+from fluxsched.core.outages import STRETCHES_MAX, Outage, Outages
 from fluxsched.errors import InvalidValue
 
 WEEK_S = 604800.0
@@ -97,8 +97,8 @@ def test_what_crosses_comes_in_order():
 
 def test_it_is_sent_and_stored_as_it_is():
     made = Outages([one(every_s=WEEK_S), Outage("x", Idset(6), 1.0, 2.0, 0.0, "why")])
-    assert parse_outages([each.to_json() for each in made.all]) == made
-    assert hash(parse_outages([])) == hash(Outages())
+    assert Outages([Outage.parse(each.to_json()) for each in made.all]) == made
+    assert hash(Outages([])) == hash(Outages())
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,4 @@ def test_it_is_sent_and_stored_as_it_is():
 )
 def test_what_is_no_outage_is_refused(row):
     with pytest.raises(InvalidValue):
-        parse_outages([row])
-    with pytest.raises(InvalidValue, match="list"):
-        parse_outages(row)
+        Outage.parse(row)
