@@ -47,7 +47,7 @@ PRINTS = {
         r".*\none core\n.*\ntwo nodes\ntwo nodes\n"
         r".*SCHED: the scheduler service was asked\nrule: no other job waits under policy si: .*"
         r"\n\{'blue': \['fake0/0', 'fake1/1', 'fake2/2'\], 'green': \['fake3/3'\]\}\n"
-        r".*exception exec: target 2 left the group.*ended with status 143\n"
+        r".*exception node-failure: target 2 left the group.*ended with status 143\n"
         r"\{'blue': \['fake0/0', 'fake1/1'\], 'green': \['fake2/2', 'fake3/3'\]\}\n"
         r".*sleep RUN fake\d\nsleep RUN fake\d\n.*"
     ),
@@ -90,7 +90,7 @@ TOUR = (
     "job-manager.raise",
     'resource.release         {"group":"default","targets":"0"}',
     "sched-firstfit-debug response resource.acquire         {\"type\":\"grow\"",
-    "exception exec: target 0 left the group",
+    "exception node-failure: target 0 left the group",
     "\nhome again\n",
     "The instance has exited with status 0",
 )

@@ -482,7 +482,7 @@ async def test_a_lost_host_with_a_job_waits_for_the_job(world, timed, eventually
     await eventually(lambda: str(site.resource.module.held) == "1")
     agent.close()
     result = await user.ok("job-manager.wait", {"id": jobid})
-    assert (result["success"], result["exception_type"]) == (False, "exec")
+    assert (result["success"], result["exception_type"]) == (False, "node-failure")
     await eventually(lambda: site.resource.module.group_of(1) is None)
     site.check()
 

@@ -207,7 +207,7 @@ async def test_reload_of_held_targets_is_refused_unless_forced(world, timed, eve
     assert (found, "host0" in text) == (errno.EBUSY, True)
     assert "lost" not in await peer.ok("resource.status")
     await peer.ok("resource.reload", {"force": True})
-    assert (await peer.ok("job-manager.wait", {"id": jobid}))["exception_type"] == "exec"
+    assert (await peer.ok("job-manager.wait", {"id": jobid}))["exception_type"] == "node-failure"
     assert (await peer.ok("resource.status"))["lost"] == "0"
 
 

@@ -380,7 +380,7 @@ async def test_a_scheduler_ends_jobs_on_a_move_and_judges_again(world, timed, ev
     assert (denied, "1 node" in text or "2 nodes" in text) == (errno.EOVERFLOW, True)
     await user.ok("resource.assign", {"targets": str(held), "group": "b"})
     result = await user.ok("job-manager.wait", {"id": one})
-    assert (result["success"], result["exception_type"]) == (False, "exec")
+    assert (result["success"], result["exception_type"]) == (False, "node-failure")
     assert site.effects.manager.jobs.get(two).annotations["sched"]["reason_pending"].startswith("needs 3 nodes")
     await eventually(lambda: site.resource.module.targets_of_group("b") >= held)
     site.check()

@@ -45,7 +45,7 @@ def test_a_move_ends_the_jobs_there_and_only_those(here: Any, until: Any) -> Non
     found = here("resource", "assign", "1", "lab")
     assert found.out == f"leaving 1: moves once released\nending 1 job there (elastic jobs shrink): {one}\n"
     found = here("wait", one, status=128 + signal.SIGTERM)
-    assert "exception exec: " in found.err
+    assert "exception node-failure: " in found.err
     assert "1" in found.err
     assert here.info(other)["state"] == "RUN"
     assert here("resource", "groups", "--json").json["groups"]
@@ -74,7 +74,7 @@ def test_exclude_under_a_running_job_ends_it_and_include_gives_the_target_back(h
     until(lambda: here.info(jobid)["state"] == "RUN")
     here("resource", "exclude", "3")
     found = here("wait", jobid, status=None)
-    assert "exception exec: " in found.err
+    assert "exception node-failure: " in found.err
     short = "needs 4 nodes of 1 slot of 1 core; the group has only 3 such nodes; it had 4 until "
     until(lambda: short in here("jobs", "-n", waiting).out)
     assert here("job", "why", waiting).line.startswith(f"SCHED: {short}")
