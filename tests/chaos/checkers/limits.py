@@ -92,10 +92,10 @@ class Limits(Checker):
             again = spec["attributes"]["system"].get("fluxsched", {}).get("requeue", 0)
             kinds = [event["context"]["type"] for event in fatal]
             is_retried = kinds[:1] in ([], ["exec"]) and job.get("status") == 1 << 8
+            is_unfinished = kinds[:1] == ["preempt"] and job.get("status") != 0  # a lost host may have no status
             wanted = (
                 job.get("attempt", 0) < again
-                and job.get("status") != 0
-                and (is_retried or kinds[:1] in (["preempt"], ["node-failure"]))
+                and (is_retried or is_unfinished or kinds[:1] == ["node-failure"])
                 and "cancel" not in kinds
             )
             if wanted != bool(job.get("requeued_as")) and "return" not in kinds:

@@ -39,7 +39,7 @@ def _wide(**wanted: Any) -> Action:
 POINTS = {
     "give up a host before its lease is over": HostPoint([_wide()], [Fault(10.0, "cut-host", "node0:both", 90.0)]),
     "count a lease from when its question was answered": HostPoint(
-        [_wide()], [Fault(10.0, "slip-host", "node0", SLIPS[-1])],
+        [_wide()], [Fault(12.0, "slip-host", "node0", SLIPS[-1])],
     ),
     "open the gate of a part that is stored": HostPoint([_wide(run_s=3.0)], [Fault(0.0, "slow-host", "node1", 3.0)]),
     "forget at a restart which parts have ended": HostPoint(

@@ -99,10 +99,11 @@ def test_a_bank_that_is_read_again_after_its_users_stays_in_line(tmp_path):
 
 def _schedules(directory, hash_seed, order):
     """The digest of each schedule in a process of its own."""
-    program = f"from {__name__} import *; print(json.dumps(digests(Path({str(directory)!r}), {order})))"
+    path = f"import sys; sys.path.append({str(ROOT)!r})"  # behind the compiled package, where that is tested
+    program = f"{path}; from {__name__} import *; print(json.dumps(digests(Path({str(directory)!r}), {order})))"
     done = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, check=True, cwd=ROOT,
+        [sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": str(hash_seed)},
+        capture_output=True, text=True, check=True, cwd=directory,
     )  # fmt: skip
     return json.loads(done.stdout)
 
