@@ -20,6 +20,7 @@ from fluxsched.sched.pool.placement import BEST_FIT, Fits, Insufficient, Outcome
 from fluxsched.sched.sorted_jobs import PendingJob
 
 _MINUTE_S: Final = 60
+_INSTANT_S: Final = 1e-3
 
 
 def left_out(group: Group, job: PendingJob, now_s: float) -> LeftOut:
@@ -57,13 +58,11 @@ def _why(group: Group, job: PendingJob, now_s: float) -> str:
     """Return which outage a job that fits now would cross, and the longest limit with which it crosses none."""
     end_s = end_of(job.duration_s, group.expiration_s, now_s) or inf
     ahead = group.pool.outages.crossed(now_s, end_s)
-    pool, kept = group.pool, list[Outage]()
-    for outage in ahead:  # the first one without which it would not fit, so a shorter limit is of use
-        with LeftOut(pool, job.shape, pool.outages.barred(now_s, _after(outage.from_s)) & pool.ranks.mask):
-            if find_fit(pool, job.shape, BEST_FIT) is None:
-                kept.append(outage)
-                break
-    outage = kept[0] if kept else ahead[-1]
+    outage = ahead[-1]
+    for one in ahead:  # the first one with which it no longer fits, so a shorter limit is of use
+        if not _fits_within(group, job, now_s, one.from_s + _INSTANT_S):
+            outage = one
+            break
     limit = f"the limit of {format_duration(job.duration_s)}" if job.duration_s else "a job without a limit"
     said = f"outage {outage.name} keeps {_hosts(group, outage)} {_when(outage, group.time_text)}; {limit} crosses it"
     left_s = outage.from_s - now_s
@@ -73,8 +72,10 @@ def _why(group: Group, job: PendingJob, now_s: float) -> str:
     return f"{said}; it fits with --time-limit {format_duration(float(whole_s))}"
 
 
-def _after(time_s: float) -> float:
-    return time_s + 1e-3
+def _fits_within(group: Group, job: PendingJob, start_s: float, end_s: float) -> bool:
+    pool = group.pool
+    with LeftOut(pool, job.shape, pool.outages.barred(start_s, end_s) & pool.ranks.mask):
+        return find_fit(pool, job.shape, BEST_FIT) is not None
 
 
 def _hosts(group: Group, outage: Outage) -> str:
