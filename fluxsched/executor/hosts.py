@@ -262,6 +262,8 @@ class HostsExecutor:
             found = self._jobs.get(job.launch.jobid)
             if found is not None:
                 self._check_open(found)
+                if found.note is not None and not found.is_started:  # the instance before did so, perhaps in vain
+                    self.kill(job.launch.jobid, SIGKILL)
 
     def _resume_job(self, job: ResumedJob, stored: Any, resumed: Mapping[str, list[ResumedJob]]) -> None:
         launch, stored = job.launch, stored if isinstance(stored, dict) else {}

@@ -544,6 +544,23 @@ async def test_a_job_whose_gate_was_closed_when_the_instance_was_killed_is_opene
     assert [site.tasks(host).open for host in HOSTS] == [[1], [1], []]
 
 
+async def test_a_part_whose_job_failed_before_the_instance_was_killed_does_not_run(site):
+    """That its host was away then is the only reason for which it had not been ended."""
+    launch = site.launch(1, "0-1")
+    site.records[1] = {
+        "hosts": {"n0": {"ended": [0, None, "n0: nothing was left", True]}}, "next": 4,
+        "ranks": {"n0": "0", "n1": "1"}, "tasks": {"n0": "0-1", "n1": "2-3"},
+    }  # fmt: skip
+    site.kill()
+    site.begin()
+    site.resume(ResumedJob(launch, site.records[1], None))
+    site.connect()
+    await site.until(lambda: site.reported("node_failed"))
+    assert site.reported("node_failed") == [(1, "n0: nothing was left")]
+    assert site.tasks("n1").launched == []
+    assert site.records == {}
+
+
 async def test_a_barrier_of_several_hosts_outlives_their_connections_and_the_instance(site):
     launch = site.launch(1, "0-1")
     site.executor.start(launch)
