@@ -444,6 +444,11 @@ class AccountLines:
         """Return whether this very job is in the lines: with another priority, or on hold, it is another object."""
         return self.by_id.get(job.jobid) is job
 
+    def leads(self, job: PendingJob) -> bool:
+        """Return whether this very job is the first of its account."""
+        line = None if job.account is None else self.by_account.get(job.account)
+        return line is not None and line.first is job
+
     def live(self, skips: Skips, enough: int) -> dict[Account, None]:
         """Accounts with jobs that `skips` does not name, and few others; once there are more than enough, not all."""
         skips.see_shapes(self.kinds)

@@ -148,7 +148,13 @@ class Easy:
         while (job := view.first_beside([head.queue for head in heads])) is not None:
             heads.append(job)
         promised = [(view.planned[job.jobid].start_s, job) for job in heads if job.jobid in view.planned]
-        for _, job in sorted(promised, key=lambda each: (each[0], each[1].key)):
+        promised.sort(key=lambda each: (each[0], each[1].key))
+        if len(promised) > 1:  # one that can start sooner may not do so on the targets of another
+            for _, job in promised:
+                view.plan.keep(job, view.planned[job.jobid])
+        for _, job in promised:
+            if len(promised) > 1:
+                view.plan.drop(job.jobid)
             yield from self._seat(job, view)
 
     def _heads_beside(self, head: PendingJob, view: View) -> Iterator[Decision]:

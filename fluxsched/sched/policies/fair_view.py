@@ -53,6 +53,9 @@ class FairView:
         heads = {} if self.limits.any else {name: own for name, own in lines.by_queue.items() if own.has_jobs}
         self._fronts = {name: FairWalk(own, self.limits, Skips(), FIFO, now_s) for name, own in heads.items()}
         self._reserved: set[int] = set()
+        if len(heads) > 1:
+            for name, job in self._planned_heads().items():
+                self._fronts[name].begin_with(job)
 
     @property
     def lines(self) -> AccountLines:
@@ -80,14 +83,15 @@ class FairView:
     def first_beside(self, queues: Collection[str]) -> PendingJob | None:
         """Return the first, in fair order, of the first jobs of other queues.
 
-        The first of a queue stays so within a pass until it starts, though its reservation counts in its account.
+        The first of a queue that gets a reservation stays so until it starts, though this counts in its account, and
+        others come before it in fair order: these would have it overtaken without end.
         """
         if len(self._fronts) < 2:
             return None
         firsts: dict[Account, PendingJob] = {}
         expedited: list[PendingJob] = []
         for name, front in self._fronts.items():
-            job = None if name in queues else front.first()
+            job = None if name in queues else self._first_of(front)
             if job is None:
                 continue
             if self._lines.is_expedited(job):
@@ -106,6 +110,29 @@ class FairView:
             order.offer(account, self._lines.book.usage(job.shape))
         first = order.first(self._now_s)
         return None if first is None else firsts[first]
+
+    def _planned_heads(self) -> dict[str, PendingJob]:
+        """Return the job of each queue that was planned first, if it is still the first of its account.
+
+        Jobs that others are preempted for keep their reservations anyway; one without a time promises nothing.
+        """
+        found: dict[str, tuple[float, PendingJob]] = {}
+        for jobid, old in self.planned.items():
+            job = self.job(jobid)
+            if job is None or old.start_s == inf or jobid in self.preemptions.awaited:
+                continue
+            own = self._lines.by_queue.get(job.queue)
+            if own is not None and own.leads(job) and (job.queue not in found or old.start_s < found[job.queue][0]):
+                found[job.queue] = old.start_s, job
+        return {name: job for name, (_, job) in found.items()}
+
+    def _first_of(self, front: FairWalk) -> PendingJob | None:
+        """Return the first job of a queue, but none that a plugin defers: it might be the head for ever."""
+        job = front.first()
+        while job is not None and self._view.is_held_back(job):
+            front.next()
+            job = front.first()
+        return job
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[PendingJob | None]:
         skips.by_limit = self.has_outages
@@ -242,10 +269,7 @@ class FairWalk:
         reservations.
         """
         job = self._job
-        if job is None or job.account is None or job.jobid not in reserved or not self._lines.has(job):
-            return None
-        line = self._lines.by_account.get(job.account)
-        return job if line is not None and line.first is job else None
+        return job if job is not None and job.jobid in reserved and self._lines.leads(job) else None
 
     def begin_with(self, head: PendingJob | None) -> None:
         """Give this job before all others: it has a reservation, and need not be found again by its account's key."""

@@ -41,6 +41,30 @@ def test_a_later_holds_back_its_job_and_not_its_equals(bench_with, plugin):
         assert many.count("reserve") <= LATERS_MAX
 
 
+def test_a_planned_head_that_a_plugin_refuses_holds_back_none_of_its_queue(bench_with, plugin):
+    """Under `fair` it would stay the head as long as it is refused."""
+    asked = plugin(reserve=lambda job, fit: Later("not this one") if job.jobid == 4 else PASS)
+    bench = bench_with(asked, policy="fair")
+
+    def submit(jobid, queue, nodes, limit_s):
+        kind = spec(queue=queue, nodes=nodes, exclusive=True, duration=limit_s)
+        bench.did(bench.scheduler.alloc(jobid, 16, 1000 + jobid, float(jobid), kind, bench.now_s))
+        bench.run()
+        return {made.jobid for made in bench.scheduler.planned()}
+
+    submit(1, "batch", 2, 10.0)
+    submit(2, "debug", 2, 20.0)
+    assert submit(3, "batch", 4, 10.0) == {3}
+    assert submit(4, "debug", 4, 10.0) == {3, 4}
+    assert submit(5, "debug", 4, 10.0) == {3, 4}
+    bench.cancel(3)
+    for jobid in (1, 2):
+        bench.free(jobid)
+    submit(6, "batch", 4, 10.0)
+    assert 4 not in bench.granted
+    assert bench.granted
+
+
 def test_permits_wait_are_given_refused_and_time_out(bench_with, plugin):
     asked = plugin("door", reserve=PASS, unreserve=None, permit=Wait(60.0, "knock"), on_free=None)
     bench = bench_with(asked)
