@@ -222,7 +222,8 @@ class Outages:
 
 
 def _ends_s(outage: Outage, from_s: float) -> Iterator[float]:
-    return (there.until_s for there in outage.occurrences(from_s))
+    for there in outage.occurrences(from_s):  # without an end, which mypyc makes a list of in an expression
+        yield there.until_s
 
 
 def _last_starts_s(outage: Outage, limit_s: float, from_s: float) -> Iterator[float]:
