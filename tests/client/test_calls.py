@@ -30,7 +30,8 @@ from fluxsched.system.files import base_directory, level_here
 SPEC = Jobspec.from_command(["true"])
 CALLS = {name: call for name, call in vars(InstanceCalls).items() if isinstance(call, TypedCall)}
 ARGUMENTS = {
-    "submit": (SPEC, 20), "wait": (7,), "cancel": (7, "enough"), "drain": ("0-3", "fan"), "undrain": ("0",),
+    "submit": (SPEC, 20), "wait": (7,), "cancel": (7, "enough"), "requeue": (7, "again"),
+    "drain": ("0-3", "fan"), "undrain": ("0",),
     "watch": (["clean"],), "watch_resources": (), "trace": (["sched."],), "running": ("0-3", 10), "plan": ("lab", 10),
     "samples": (1.0, 2.0, 9), "intervals": (1.0, None, "0-3"), "report": ("bank", 1.0),
     "reasons": ([7],), "changes": (7,), "add_outage": ("0-3", 1.0, 2.0), "remove_outage": ("upd",), "outages": (),

@@ -251,9 +251,9 @@ async def test_all_that_was_stored_is_found(world, statedir):
 
 
 async def test_equal_environments_of_the_old_form_are_kept_once(world, statedir):
-    (jobs,) = query(statedir, "SELECT count(*) FROM job_log WHERE jobspec NOTNULL")[0]
     site = await world.bare(fake="8x16+1", statedir=statedir)
     await world.stop(site)
+    (jobs,) = query(statedir, "SELECT count(*) FROM job_log WHERE jobspec NOTNULL")[0]
     (parts,) = query(statedir, "SELECT count(*) FROM part")[0]
     (referring,) = query(statedir, "SELECT count(*) FROM job_log WHERE environment NOTNULL")[0]
     assert parts < referring == jobs
