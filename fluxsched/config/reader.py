@@ -418,7 +418,7 @@ def _check_required(name: str) -> None:
 def _site_limits(
     root: TomlTable, queues: Mapping[str, QueueConfig], fair: FairSettings
 ) -> tuple[SiteLimit, ...]:
-    """Return every `[[limits]]`."""
+    """Return the limits of all `[[limits]]` tables, in their order."""
     found: list[SiteLimit] = []
     for at, table in enumerate(root.tables("limits")):
         if at >= LIMITS_MAX:

@@ -397,7 +397,7 @@ class ResourceModule:
 
     @property
     def lost(self) -> Idset:
-        """Return the lost targets."""
+        """Return the targets that are lost (dynamic inventories only)."""
         return self.targets.lost
 
     @property

@@ -30,7 +30,7 @@ LOOK_MAX_S = 3600.0
 
 
 class OutageService:
-    """Serves `resource.outage-*`."""
+    """Service of the four `resource.outage-*` requests: begins and ends outages on time."""
 
     def __init__(self, resource: ResourceService, router: Router, turns: Turns) -> None:
         self._resource = resource
