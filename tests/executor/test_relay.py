@@ -174,7 +174,7 @@ async def test_a_large_message_delays_no_other_client_and_no_word_of_the_keeper(
     small[0].send([b"small"])
     await asyncio.sleep(0.05)
     site.cable.release()
-    await site.until(lambda: large[0].items and len(site.server.items) == 2)
+    await site.until(lambda: large[0].items and small[0].items and len(site.server.items) == 2)
     assert (large[0].items, small[0].items) == ([[bytes(100_000)]], [[b"small"]])
     assert [len(one.frames) for one in site.server.items] == [1, 2]
     for kind in (msg.ToClient, msg.ClientFrames):
