@@ -18,7 +18,7 @@ _Key = tuple[int, Holder]
 
 
 class RunningLimits:
-    """What the holders of each limit have, and what they may start."""
+    """Record of what the holders of each limit have, which says what they may start."""
 
     name: ClassVar[str] = "limits"
     READS: ClassVar[Sequence[str]] = ("bank", "queue", "user")

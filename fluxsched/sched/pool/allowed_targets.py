@@ -131,7 +131,7 @@ def need_of(request: Request, slots: int) -> Need:
 
 
 class Remaining:
-    """What a shape may choose from without targets that an outage keeps; `base` is what plugins left it before."""
+    """Choice of a shape without the targets that an outage keeps; `base` is the choice that plugins left it before."""
 
     __slots__ = ("base", "narrowed", "prepared")
 
