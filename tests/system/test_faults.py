@@ -54,7 +54,7 @@ def test_jobs_of_a_killed_instance_are_dead_before_their_targets_are_free(
     assert again.info(timed)["state"] == "RUN", "time passes without processes"
     again("cancel", timed)
     assert again.info(done)["result"] == "COMPLETED"
-    assert again("job", "why", queued).line.startswith("SCHED: needs 4 slots of 1 core; ")
+    until(lambda: again("job", "why", queued).line.startswith("SCHED: needs 4 slots of 1 core; "))
     assert again("resource", "drain", "-n", "-o", "{ranks} {state} {reason}").word == "1 drained flaky"
     again("resource", "undrain", "1")
     again("wait", queued)

@@ -100,9 +100,8 @@ def test_constraints_that_everything_meets(named: Any, constraint: Any) -> None:
 def test_why_a_job_waits(named: Any, until: Any) -> None:
     def why(*words: object, want: str) -> None:
         jobid = named.submit(*words, "true")
-        until(lambda: "looked at" not in named("job", "why", jobid).out)
-        assert named("job", "why", jobid).line == f"SCHED: {want}"
-        assert want in named("jobs", "-n", jobid).out
+        until(lambda: named("job", "why", jobid).line == f"SCHED: {want}")
+        until(lambda: want in named("jobs", "-n", jobid).out)
         named("cancel", jobid)
 
     holder = named.running("-N1", "-x", "--requires", "ssd", "sleep", "100")
