@@ -15,6 +15,7 @@ BROAD_EXCEPT = {
     "fluxsched/sim/conformance/plugin_site.py:check": "the same",
     "fluxsched/sim/policy_guard.py:policy_faults": "a plugin's bug becomes a refusal, with its line",
     "fluxsched/config/policies.py:_listed": "a plugin's bug while it is imported is a line of the list",
+    "fluxsched/config/submit_filters.py:verdict": "a submit filter's bug refuses the one job",
     "fluxsched/instance/launch.py:_run_daemon": "the daemon's last line: its starter must learn why",
     "fluxsched/messaging/router.py:_dispatch": "a handler's bug ends its call, not the instance",
     "fluxsched/messaging/router.py:_accept": "a bug in taking an answer costs its sender the connection",

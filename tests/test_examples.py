@@ -33,6 +33,8 @@ PRINTS = {
     "policy_power.py": r"([\w.-]+\n){2}",
     "policy_predicted.py": r"[\w.-]+\n",
     "plugin_night.py": r"[\w.-]+\n",
+    "submit_filter.py": r"duration: 1h\n",
+    "submit_filter.toml": r"examples/submit_filter\.toml: no faults: 1 target, 1 queue, 1 scheduler\n",
     "plugin_costart.py": r"(ƒ\w+\n){3}",
     "site.toml": (
         r"QUEUE +EN ST GROUP +POLICY +TDEFAULT +TLIMIT +NNODES REQUIRES\n"
@@ -97,6 +99,7 @@ TOUR = (
 LINES_MAX = {
     "policy_smallest.py": 25, "policy_power.py": 40, "policy_predicted.py": 50,
     "plugin_night.py": 25, "plugin_costart.py": 25, "acquire_client.py": 45,
+    "submit_filter.py": 50,
     "operator_job.py": 30, "worker_pool.py": 100,
     "si_client.py": 80,
 }  # fmt: skip

@@ -100,7 +100,7 @@ class LeaseService:
             return
         if len(self._jobids) >= GIVEN_MAX:
             raise Refused(f"{GIVEN_MAX} leases are kept, the limit: end some first", errno.EAGAIN)
-        jobid = self._jobs.submit(
+        jobid = self._jobs.accept(
             request, self._specs.read(wanted.jobspec), wanted.urgency, 0, msg.LeaseSubmitResponse
         )
         self._keep(name, jobid)

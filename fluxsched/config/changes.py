@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fluxsched.config.policies import IMPORT_S, POLICY, USED_PLUGIN, absent_files, fault_of
 from fluxsched.config.reader import Config, read_file
+from fluxsched.config.submit_filters import filter_fault
 from fluxsched.config.toml import KeyPath, TomlFault
 from fluxsched.core.text import path_text
-from fluxsched.sched.loading import PLUGIN_SIGN, split_plugins
+from fluxsched.sched.loading import PLUGIN_SIGN, is_file, split_plugins
 from fluxsched.sched.registry import has_plugin, split_queues
 
 Keys: TypeAlias = tuple[str, ...]
@@ -121,7 +122,7 @@ def read_site(path: Path | None, *, trying: bool = False) -> tuple[Config, list[
     if path is None:
         return Config(), []
     config, faults = read_file(path)
-    return config, [*faults, *_faulty_policies(config, trying)]
+    return config, [*faults, *_faulty_policies(config, trying), *_faulty_filters(config, trying)]
 
 
 def _faulty_policies(config: Config, trying: bool) -> Iterator[TomlFault]:
@@ -131,6 +132,19 @@ def _faulty_policies(config: Config, trying: bool) -> Iterator[TomlFault]:
         yield from (TomlFault(line, f"{title}: there is no file {name}", keys) for name in absent)
         if trying and not absent:
             yield from (TomlFault(line, f"{title}: {fault}", keys) for fault in import_faults(specs))
+
+
+def _faulty_filters(config: Config, trying: bool) -> Iterator[TomlFault]:
+    """Yield the faults of submit filters in the same way."""
+    keys: KeyPath = ("ingest", "filters")
+    for spec in config.ingest.filters:
+        name, fault = spec.partition(":")[0], None
+        if is_file(name) and not Path(name).is_file():
+            fault = f"there is no file {name}"
+        elif trying:
+            fault = filter_fault(spec, IMPORT_S)
+        if fault is not None:
+            yield TomlFault(config.line_of(keys), f"[ingest] filters: {fault}", keys)
 
 
 def import_faults(specs: str, import_s: float = IMPORT_S) -> Iterator[str]:

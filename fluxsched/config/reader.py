@@ -2,10 +2,10 @@
 
 The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `[topology]`, `[queues.NAME]` and
 `[policy]` in the form of RFC 33 with our `group` and `groups`, `[[scheduler]]`, `[[cluster]]`, `[engine]`, `[fair]`,
-`[exec]`, `[access]`, `[log]`, `[metrics]`, `[web]`, `[job-manager]`. `[fair]` is also read from the object that
-`config.get` gives to a scheduler, ours or Flux's. Law: a key that we do not act upon is refused, since a limit or an
-access rule that is silently ignored is worse than none. No code of a plugin is run: only its specification is checked,
-down to the options of built-in policies.
+`[exec]`, `[access]`, `[ingest]`, `[log]`, `[metrics]`, `[web]`, `[job-manager]`. `[fair]` is also read from the object
+that `config.get` gives to a scheduler, ours or Flux's. Law: a key that we do not act upon is refused, since a limit or
+an access rule that is silently ignored is worse than none. No code of a plugin is run: only its specification is
+checked, down to the options of built-in policies.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from fluxsched.config.values import (
     read_clusters,
     read_engine,
     read_history,
+    read_ingest,
     read_log,
     read_metrics,
     read_outages,
@@ -151,6 +152,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
     if engine.kind != NO_ENGINE and resource.path is not None:
         root.table("engine").fault("kind", "the hosts report their resources: remove [resource] path, or [engine]")
     site_limits = _site_limits(root, queues, fair)
+    ingest = read_ingest(root.table("ingest"), directory)
     root.done()
     raw, lines = document.raw, document.lines
     config = Config(
@@ -166,6 +168,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
         engine,
         outages,
         site_limits,
+        ingest,
     )  # fmt: skip
     return config, document.faults
 

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from fluxsched.config.submit_filters import check_filter, located_filter
 from fluxsched.config.toml import KeyPath, Lines, TomlFault, TomlTable
 from fluxsched.core.constraint import SET_KINDS
 from fluxsched.core.hostlist import Hostlist
@@ -117,6 +118,44 @@ def _bind(table: TomlTable, parse: Callable[..., object]) -> tuple[str | None, b
         except FluxschedError as fault:
             table.fault("bind", str(fault))
     return bind, public
+
+
+# ---- submit filters
+
+REFUSE, PASS = "refuse", "pass"
+"""What becomes of jobs that are submitted while the process of the submit filters is not there."""
+
+FILTERS_MAX = 16
+"""Filters of a site: each job goes through all of them."""
+
+FILTER_S = 5.0
+"""Default of the time within which filters answer (seconds)."""
+FILTER_MIN_S = 0.1
+"""Below it a pause of the machine would count as a fault of the filters."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestSettings:
+    """The submit filters of a site with their options, the time within which they answer, and whether jobs pass while
+    they do not.
+    """
+
+    filters: tuple[str, ...] = ()
+    timeout_s: float = FILTER_S
+    passes_without: bool = False
+
+
+def read_ingest(table: TomlTable, directory: Path) -> IngestSettings:
+    """Return the settings of `[ingest]`; filters in files count from `directory`."""
+    filters, timeout_s = table.texts("filters", check_filter), table.duration_s("timeout")
+    without = table.choice("without-filters", (REFUSE, PASS))
+    if len(filters) > FILTERS_MAX:
+        table.fault("filters", f"has {len(filters)} filters, the maximum is {FILTERS_MAX}")
+    if timeout_s is not None and not FILTER_MIN_S <= timeout_s < math.inf:
+        table.fault("timeout", f"{timeout_s:g} s is not between {FILTER_MIN_S:g} s and infinity")
+    table.done()
+    located = [located_filter(each, directory) for each in filters]
+    return IngestSettings(tuple(located), FILTER_S if timeout_s is None else timeout_s, without == PASS)
 
 
 # ---- clusters
@@ -562,6 +601,7 @@ class Config:
     engine: EngineSettings = EngineSettings()
     outages: tuple[OutageSettings, ...] = ()
     site_limits: tuple[SiteLimit, ...] = ()
+    ingest: IngestSettings = IngestSettings()
 
     def where(self, table: str, key: str | int | None = None) -> str:
         """Return `file:line` of a key in a table named by its dotted path, for error texts."""

@@ -239,9 +239,12 @@ class JobIngest:
             raise Refused(f"J is signed by user {userid}, and sent by user {request.userid}", errno.EPERM)
         job = self._specs.read(jobspec)
         _check(job)
-        jobid = self._jobs.submit(request, job, wanted.urgency, wanted.flags)
-        if wanted.flags & WAITABLE:
-            self._waits.add(jobid)
+
+        def accepted(jobid: int) -> None:
+            if wanted.flags & WAITABLE:
+                self._waits.add(jobid)
+
+        self._jobs.submit(request, job, wanted.urgency, wanted.flags, accepted)
 
 
 def _check(jobspec: Jobspec) -> None:

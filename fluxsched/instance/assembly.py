@@ -41,6 +41,7 @@ from fluxsched.config.changes import KeyChange, changes, in_force
 from fluxsched.config.discovery import MachineTopology
 from fluxsched.config.inventory import Sources, described
 from fluxsched.config.reader import Config, banks_of, in_full, queue_configs
+from fluxsched.config.submit_filters import FilterProcess, no_filters
 from fluxsched.config.values import KILL_TIMEOUT_S, SchedulerSettings
 from fluxsched.core.build import BUILD
 from fluxsched.core.idset import EMPTY, Idset
@@ -72,6 +73,7 @@ from fluxsched.resource.effects import Saved
 from fluxsched.resource.inventory import Inventory, Targets
 from fluxsched.resource.module import ResourceModule
 from fluxsched.services.history import HistoryService, kept_conditions, look_at
+from fluxsched.services.ingest import SubmitFilters
 from fluxsched.services.instance import AgentService, InstanceService, MetricsService, TraceService
 from fluxsched.services.job_effects import JobEffects, JobHistory
 from fluxsched.services.job_streams import JobCommands, JobInputs, JobStreams
@@ -157,9 +159,10 @@ class Assembly:
             modules, self.router, self.scheduling, self.turns, outside.start_module, self.uri, outside.pid,
             config.queues, outside.connecting, config.unsatisfiable, config.preempt_timeout_s, config.site_limits,
         )  # fmt: skip
+        self.filters = SubmitFilters(config.ingest, self.turns, outside.filtering, outside.start_filters)
         self.jobs = JobService(
             self.effects, self.scheduling, self.router, self.store, new_id, self.resource.targets,
-            self.modules.policy_of,
+            self.modules.policy_of, self.filters,
         )  # fmt: skip
         self._leases(restored)
         RunningService(self.effects, self.router, self.resource.targets)
@@ -326,6 +329,7 @@ class Assembly:
         self.agents.embed(self._ours(self.settings.sources))
         self.turns.start(loop)
         self.turns.post(self.clusters.open)
+        self.turns.post(self.filters.open)
         self.intervals.start()
         self.sampling.start()
         self.past.name_damaged(self.outside.state_notice.leave_out_rows)
@@ -715,6 +719,10 @@ class InstanceEnvironment:
     """Function that connects to another instance."""
     connecting: Writer = field(default_factory=ImmediateWriter)
     """Runs what may take seconds, such as `connect` or the import of a policy, outside of turns."""
+    filtering: Writer = field(default_factory=ImmediateWriter)
+    """Runs what waits for the process of the submit filters."""
+    start_filters: Callable[[], FilterProcess] = no_filters
+    """Starts that process. Raises FilterFault."""
     restart: Callable[[], None] | None = None
     """Has the instance end and start again in place; None where that cannot be."""
     keepers: Server | None = None

@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fluxsched.client.find import write_info
+from fluxsched.config.submit_filters import FilterProcess
 from fluxsched.config.values import MetricsSettings, PageSettings
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.text import is_text, printable, some_of
@@ -74,7 +75,7 @@ from fluxsched.services.keepers import KeeperConnections
 from fluxsched.services.module_processes import ChildProcess, ModuleProcesses
 from fluxsched.services.modules import TERMINATE_S, ModuleService
 from fluxsched.store.repair import make_sound
-from fluxsched.store.store import Store, ThreadedWriter, ThreadPerCallWriter
+from fluxsched.store.store import ImmediateWriter, Store, ThreadedWriter, ThreadPerCallWriter
 from fluxsched.system.clock import SystemClock, generator_id, sleep
 from fluxsched.system.files import (
     ADDRESS_NAME,
@@ -98,6 +99,8 @@ log = logger("instance")
 
 ABSENT_S = 30.0
 """Time after which hosts whose keepers have not connected are named (seconds)."""
+FILTERS_LOG = "submit-filters.log"
+"""Output of the submit filters, in the run directory."""
 PAGE_S = 20.0
 """Maximum time for which a start waits for its page (seconds)."""
 
@@ -125,6 +128,7 @@ class Instance:
             self.resource, self.modules, self.reloading = parts.resource, parts.modules, parts.reloading
             self.router, self.waits, self.faults = parts.router, parts.waits, parts.faults
             begun.callback(parts.modules.close)
+            begun.callback(parts.filters.close)
             if self._hosts is not None:
                 KeeperConnections(parts.router, self._hosts.arrived)
             parts.load_schedulers()
@@ -171,6 +175,9 @@ class Instance:
         begun.callback(self.store.close)
         background = ThreadedWriter(self.turns, "fluxsched-removal")
         begun.callback(background.close)
+        filtering = ThreadedWriter(self.turns, "fluxsched-ingest") if settings.config.ingest.filters else None
+        if filtering is not None:
+            begun.callback(filtering.close)
         access, read_keys = self._access()
         self.servers = self._listen(begun, access)
         self.uri = self.servers[0].endpoint
@@ -194,6 +201,11 @@ class Instance:
             started_s=started_s,
             end=end,
             background=background,
+            filtering=filtering or ImmediateWriter(),
+            start_filters=partial(
+                FilterProcess, settings.config.ingest.filters, self.run_directory / FILTERS_LOG,
+                settings.config.ingest.timeout_s,
+            ),
             connecting=ThreadPerCallWriter(self.turns, "fluxsched-connect"),
             access=access,
             read_keys=read_keys,

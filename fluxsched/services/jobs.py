@@ -57,6 +57,7 @@ from fluxsched.protocol.messages.instance import (
     SchedReasonsRequest,
 )
 from fluxsched.protocol.messages.jobs import ListRequest, WaitResponse
+from fluxsched.services.ingest import SubmitFilters
 from fluxsched.services.job_effects import JobEffects, JobEvents
 from fluxsched.services.scheduling import SchedulingService
 from fluxsched.store.jobs import read_events, read_job
@@ -81,6 +82,7 @@ class JobService:
         new_id: Callable[[float], int],
         targets: Callable[[str], Idset],
         policy_of: Callable[[str | None, str], str | None],
+        filters: SubmitFilters,
     ) -> None:
         """`targets` returns the targets that a text names; `policy_of` the policy that a scheduler has for a queue and
         group.
@@ -95,6 +97,7 @@ class JobService:
         self._targets = targets
         self._specs = JobspecMemo()
         self._policy_of = policy_of
+        self._filters = filters
         self._is_accepting = True
         router.serve(self._handlers())
 
@@ -129,9 +132,26 @@ class JobService:
         jobspec: Jobspec,
         urgency: int,
         flags: int,
+        accepted: Callable[[int], None] = lambda jobid: None,
+    ) -> None:
+        """Accept the job of the request's user if the submit filters do, and answer with its id once it is stored;
+        `accepted` is called with it at once.
+        """
+
+        def accept(jobspec: Jobspec) -> None:
+            accepted(self.accept(request, jobspec, urgency, flags))
+
+        self._filters.admit(request, jobspec, urgency, accept)
+
+    def accept(
+        self,
+        request: RpcRequest,
+        jobspec: Jobspec,
+        urgency: int,
+        flags: int,
         response: Callable[[int], object] = msg.SubmitResponse,
     ) -> int:
-        """Take the job of the request's user, and answer with its id once it is stored."""
+        """Accept the job of the request's user unfiltered, and answer with its id once it is stored."""
         if not self._is_accepting:
             raise Refused("the instance is shutting down and accepts no jobs", errno.ESHUTDOWN)
         now_s = self._turns.wall_s

@@ -18,6 +18,7 @@ from fluxsched.flux import endpoint_jobs
 from fluxsched.flux.endpoint_jobs import SLICE_JOBS, UNSERVED
 from fluxsched.services import history
 from fluxsched.system.clock import SystemClock
+from tests.flux import conftest
 
 # The jobs side of the local socket, asked as stock Flux clients ask: by hand, with struct and json alone.
 #
@@ -499,3 +500,12 @@ async def test_rows_are_no_more_than_asked_for_and_the_total_is_of_all(world, fl
         assert (answer["left_out"], answer["total"]["jobs"], answer["total"]["core_seconds"]) == (5, 32, 28.0)
         answer = await site.ok("history.report", {"max_entries": 1})
         assert (len(answer["rows"]), answer["left_out"]) == (1, 7)
+
+
+async def test_jobs_of_flux_pass_the_submit_filters(world):
+    text = "class Filter:\n    name = 'all'\n    def filter(self, job):\n        return {**job.jobspec, 'version': 9}\n"
+    world.write("rules.py", text)
+    config = '[ingest]\nfilters = ["rules.py"]\ntimeout = "60s"\n'
+    async with conftest.Flux(await world.bare(config=config, fake="2x4")) as flux:
+        with pytest.raises(AssertionError, match=r"a submit filter has made this jobspec invalid: .*version"):
+            await flux.submit("true")
