@@ -22,6 +22,7 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY
 from fluxsched.core.limits import SiteLimit
 from fluxsched.core.outages import Outage, checked
+from fluxsched.core.programs import SiteProgram
 from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import (
@@ -602,6 +603,8 @@ class Config:
     outages: tuple[OutageSettings, ...] = ()
     site_limits: tuple[SiteLimit, ...] = ()
     ingest: IngestSettings = IngestSettings()
+    prolog: SiteProgram | None = None
+    epilog: SiteProgram | None = None
 
     def where(self, table: str, key: str | int | None = None) -> str:
         """Return `file:line` of a key in a table named by its dotted path, for error texts."""

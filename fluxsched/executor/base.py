@@ -93,6 +93,8 @@ class ResumedJob(NamedTuple):
     """Time within which a job that was to be ended must end (seconds; None: as configured for all jobs)."""
     going: Idset = EMPTY
     """Targets that it was to give back, whose release is not stored; its R may have them or not."""
+    perilog: str = ""
+    """The last event about programs before and after it; empty if there was none."""
 
 
 StoreOutput = Callable[[JobLaunch, str, int, bytes], int]
@@ -128,6 +130,24 @@ def _at_once(then: Callable[[], None]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class PerilogReports:
+    """The callbacks for jobs before and after which programs of the site run."""
+
+    noted: Callable[[int, str, dict[str, Any]], None]
+    """(jobid, name, context): log this event, which is about a program."""
+    unprepared: Callable[[int, str], None]
+    """(jobid, note): a program before the job has failed; the job has no process, and waits again."""
+    ended: Callable[[int, int, dict[str, Any] | None], None]
+    """As `finished`, but its resources are in use until `freed`."""
+    failed: Callable[[int, str, bool], None]
+    """As `failed`, or with True as `node_failed`, but its resources are in use until `freed`."""
+    freed: Callable[[int], None]
+    """(jobid): nothing is left to do for a job that has ended."""
+    drain: Callable[[str, str], None]
+    """(host, reason): a program has failed there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reports:
     """The callbacks to which an executor reports; each is called in a turn."""
 
@@ -156,6 +176,8 @@ class Reports:
     """(jobid, note): as `failed`, since a machine on which the job ran was lost."""
     closed: Callable[[int, Sequence[str]], None] = no_op
     """(jobid, names): of these files, as far as there are such, tasks of a running job print into none any more."""
+    perilog: PerilogReports | None = None
+    """Reports of an executor that runs programs before and after jobs."""
 
 
 class Executor(Protocol):

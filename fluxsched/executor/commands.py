@@ -21,6 +21,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import Refused
 from fluxsched.executor.base import JobLaunch
 
+NO_COMMANDS = "commands run beside jobs of an instance with an engine (start --engine)"
 CommandEnded = Callable[[int, str], None]
 """Called with the wait status of a command, and the reason if it could not be run to its end (else empty)."""
 

@@ -53,6 +53,7 @@ from fluxsched.core.topology import Topology
 from fluxsched.engine.process import StartedEngine
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.executor.base import Executor, Reports, TaskSettings
+from fluxsched.executor.perilog import PerilogExecutor
 from fluxsched.flux.endpoint import serve_instance, serve_jobs
 from fluxsched.history.samples import Sampling, StateIntervals
 from fluxsched.instance.enclosing import ENGINE_ADDRESS_ATTRIBUTE, ENGINE_ATTRIBUTE, Enclosing, Parent, attributes_of
@@ -134,7 +135,7 @@ class Assembly:
             inventory, groups, restored.saved, now_s=now_s, mirrors=mirrors, outages=sources.outages
         )
         self._kept.note_ranks(sources.inventory.resources, now_s)
-        new_id = self._fluids(restored).at
+        self.new_id = new_id = self._fluids(restored).at
         manager = JobManager(
             new_id, queue_configs(config), default_queue=config.defaults.queue, banks=banks_of(config),
             limits=config.site_limits,
@@ -262,7 +263,7 @@ class Assembly:
         )
 
     def _executors(self) -> None:
-        effects, outside = self.effects, self.outside
+        effects = self.effects
         reports = Reports(
             effects.started,
             effects.finished,
@@ -274,11 +275,28 @@ class Assembly:
             effects.released,
             effects.lost,
             node_failed=effects.node_failed,
+            perilog=effects.perilog_reports(self.resource.drain_host),
         )
-        for name, executor in outside.executors(reports).items():
+        for name, executor in self._with_programs(reports).items():
             effects.add_executor(name, executor)
         effects.add_executor("lease", self.clusters.executor(reports))
         self._bind_tasks()
+
+    def _with_programs(self, reports: Reports) -> dict[str, Executor]:
+        """Return the executors by name; that of this instance's jobs runs the programs of the configuration, too."""
+        config, effects, found = self.settings.config, self.effects, dict[str, Executor]()
+        if config.prolog is None and config.epilog is None:
+            return self.outside.executors(reports)
+
+        def make(own: Reports) -> Executor:
+            found.update(self.outside.executors(own))
+            return found["local"]
+
+        found["local"] = PerilogExecutor(
+            self.turns, reports, make, self.new_id, lambda: effects.settings,
+            lambda jobid: effects.manager.jobs.get(jobid).userid, config.prolog, config.epilog,
+        )  # fmt: skip
+        return found
 
     def enclosed_targets(self, outer: ResourceSet, left: Callable[[Idset], None]) -> EnclosedTargets:
         """Return the object by which the targets follow those of the job around this instance."""

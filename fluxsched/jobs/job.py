@@ -36,6 +36,8 @@ from fluxsched.jobs.states import (
     NEW,
     NODE_FAILURE,
     PREEMPT,
+    PROLOG,
+    PROLOG_RETRIES,
     REQUEUE,
     RETURN,
     RUN,
@@ -179,6 +181,8 @@ class Job(msgspec.Struct, eq=False, gc=False):
     executing: bool = False
     status: int | None = None
     usage: Usage | None = None
+    perilog: str = ""
+    """The last event about programs before and after its tasks; empty if there was none."""
     request: int = NO_REQUEST
     recent_events: tuple[str, ...] = ()
     """The names of the last events."""
@@ -238,9 +242,19 @@ class Job(msgspec.Struct, eq=False, gc=False):
     @property
     def is_free_again(self) -> bool:
         """Return whether the next attempt is none of those that the job may have: it was returned without having begun
-        where it was to run, or its user has had it requeued.
+        where it was to run, its prolog has failed, or its user has had it requeued.
         """
-        return self.fatal is not None and self.fatal["type"] in (RETURN, REQUEUE)
+        return self.fatal is not None and self.fatal["type"] in (RETURN, REQUEUE, PROLOG)
+
+    @property
+    def is_unprepared(self) -> bool:
+        """Return whether the job was ended because its prolog has failed."""
+        return self.fatal is not None and self.fatal["type"] == PROLOG
+
+    @property
+    def prologs(self) -> int:
+        """Return the number of attempts before this one whose prolog has failed."""
+        return 0 if self.attempt is None else self.attempt.prologs
 
     @property
     def is_due_again(self) -> bool:
@@ -248,7 +262,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
         if any(_is_cancel(event) for event in self.exceptions or ()):
             return False
         if self.is_free_again:
-            return True
+            return not self.is_unprepared or self.prologs < PROLOG_RETRIES
         return self.attempts < self.sharing.requeue and not self.success and (self.is_preempted or self._is_retried)
 
     @property
@@ -451,6 +465,10 @@ def _start(job: Job, event: Event) -> None:
     job.started = True
 
 
+def _perilog(job: Job, event: Event) -> None:
+    job.perilog = event["name"]
+
+
 def _memo(job: Job, event: Event) -> None:
     job.annotations = merge(job.annotations or {}, {USER: event["context"]})
 
@@ -512,6 +530,10 @@ _HANDLERS: Final[Mapping[str, Callable[[Job, Event], None]]] = {
     "shrink": _shrink,
     "start": _start,
     "memo": _memo,
+    "prolog-start": _perilog,
+    "prolog-finish": _perilog,
+    "epilog-start": _perilog,
+    "epilog-finish": _perilog,
     "finish": _finish,
     "release": _release,
     "exception": _exception,

@@ -84,7 +84,8 @@ def submitted(userid: int, urgency: int, flags: int) -> dict[str, Any]:
 def submitted_again(job: Job) -> dict[str, Any]:
     """Return the context of the `submit` event of the next attempt, which may be one that is not counted."""
     number = job.attempts + (not job.is_free_again)
-    return submitted(job.userid, job.urgency, job.flags) | submit_context(Attempt(job.id, number, job.t_first))
+    following = Attempt(job.id, number, job.t_first, job.prologs + job.is_unprepared)
+    return submitted(job.userid, job.urgency, job.flags) | submit_context(following)
 
 
 # ---- schedulers and their requests

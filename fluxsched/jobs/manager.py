@@ -28,7 +28,7 @@ from fluxsched.jobs.lifecycle import Lifecycle, Links, PackJobspec
 from fluxsched.jobs.limits import SiteLimits
 from fluxsched.jobs.queues import ANY_BANK, Banks, JobQueue, QueueConfig, Queues, checked_reason
 from fluxsched.jobs.requests import JOBS_ACTIVE_MAX, Execution, Requests
-from fluxsched.jobs.states import CLEANUP, DEPEND, INACTIVE, PRIORITY, RUN, SCHED
+from fluxsched.jobs.states import CLEANUP, DEPEND, EPILOG_FINISH, EPILOG_START, INACTIVE, PRIORITY, RUN, SCHED
 from fluxsched.jobs.table import INACTIVE_KEPT_MAX, JobTable
 
 
@@ -275,7 +275,7 @@ def _resume(lifecycle: Lifecycle, job: Job, shared: dict[int, list[Event]]) -> b
         lifecycle.await_dependencies(job)
     if job.state in (DEPEND, PRIORITY):
         lifecycle.advance(job)
-    elif job.held and job.status is not None:
+    elif job.held and job.status is not None and job.perilog not in (EPILOG_START, EPILOG_FINISH):
         lifecycle.release(job, None)
     elif job.held:
         return False

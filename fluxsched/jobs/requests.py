@@ -33,6 +33,7 @@ from fluxsched.jobs.states import (
     NODE_FAILURE,
     PENDING,
     PREEMPT,
+    PROLOG,
     REQUEUE,
     RETURN,
     RUN,
@@ -141,8 +142,8 @@ class Requests:
         if type == PREEMPT and severity == 0 and job.state is not RUN:
             where = f"{job.title} is in state {job.state.name}"
             raise Refused(f"{where}: only a running job can be preempted", errno.EINVAL)
-        if type == RETURN and severity == 0:
-            what = f"exceptions of type {RETURN!r} are reserved for the instance"
+        if type in (RETURN, PROLOG) and severity == 0:
+            what = f"exceptions of type {type!r} are reserved for the instance"
             raise Refused(f"{what}: cancel the job instead", errno.EINVAL)
         if len(job.exceptions or ()) >= EXCEPTIONS_MAX and (severity > 0 or job.state is CLEANUP):
             raise LimitExceeded(f"{job.title} has {EXCEPTIONS_MAX} exceptions already: no more are logged")
@@ -355,14 +356,31 @@ class Execution:
         self._lifecycle.release(job, given)
         return self._lifecycle.end()
 
-    def exec_failed(self, jobid: int, note: str, now_s: float, *, is_lost: bool = False) -> list[Effect]:
+    def exec_failed(
+        self, jobid: int, note: str, now_s: float, *, is_lost: bool = False, release: bool = True
+    ) -> list[Effect]:
         """Nothing of the job runs (any more), and not as it should: a fatal `exec` exception, or `node-failure` where
-        its host `is_lost`; everything released.
+        its host `is_lost`. With `release` everything is released too.
         """
         job = self._executing(jobid, "failure")
         self._lifecycle.begin(now_s)
         self._lifecycle.log_exception(job, NODE_FAILURE if is_lost else EXEC, 0, note[:NOTE_CHARS_MAX])
-        self._lifecycle.release(job, None)
+        if release:
+            self._lifecycle.release(job, None)
+        return self._lifecycle.end()
+
+    def unprepared(self, jobid: int, note: str, now_s: float) -> list[Effect]:
+        """Record that a program before the job's tasks has failed: these will not be started."""
+        job = self._executing(jobid, "failure of a prolog")
+        self._lifecycle.begin(now_s)
+        self._lifecycle.log_exception(job, PROLOG, 0, note[:NOTE_CHARS_MAX])
+        return self._lifecycle.end()
+
+    def noted(self, jobid: int, name: str, context: dict[str, Any], now_s: float) -> list[Effect]:
+        """Log an event about a program before or after the job's tasks."""
+        job = self._executing(jobid, name)
+        self._lifecycle.begin(now_s)
+        self._lifecycle.log(job, name, context)
         return self._lifecycle.end()
 
     def returned(self, jobid: int, note: str, now_s: float) -> list[Effect]:

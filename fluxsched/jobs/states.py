@@ -53,6 +53,14 @@ def _row(state: State, stays: set[str], **leads: State) -> dict[str, State]:
 
 _PENDING_STAYS = {"urgency", "jobspec-update"}
 
+PROLOG_START: Final = "prolog-start"
+PROLOG_FINISH: Final = "prolog-finish"
+EPILOG_START: Final = "epilog-start"
+EPILOG_FINISH: Final = "epilog-finish"
+"""Events about the programs that run before a job's tasks, and after them (RFC 21)."""
+
+_PROLOG, _EPILOG = {PROLOG_START, PROLOG_FINISH}, {EPILOG_START, EPILOG_FINISH}
+
 TRANSITIONS: Final[Mapping[State, Mapping[str, State]]] = {
     NEW: {"submit": NEW, "validate": DEPEND},
     DEPEND: _row(DEPEND, _PENDING_STAYS | {"dependency-add", "dependency-remove"}, depend=PRIORITY),
@@ -60,9 +68,9 @@ TRANSITIONS: Final[Mapping[State, Mapping[str, State]]] = {
     # after a restart the priority is given anew (as in Flux), so the eventlog shows that the job waits on
     SCHED: _row(SCHED, _PENDING_STAYS | {"priority"}, alloc=RUN, flux_restart=PRIORITY),
     # an elastic job grows, shrinks and has left targets while it runs on
-    RUN: _row(RUN, {"start", "resource-update", "grow", "shrink", "release"}, finish=CLEANUP),
-    # start and finish of a job that an exception overtook arrive here
-    CLEANUP: _row(CLEANUP, {"start", "finish", "release", "free"}, clean=INACTIVE),
+    RUN: _row(RUN, {"start", "resource-update", "grow", "shrink", "release"} | _PROLOG, finish=CLEANUP),
+    # start and finish of a job that an exception overtook arrive here, and the end of its prolog
+    CLEANUP: _row(CLEANUP, {"start", "finish", "release", "free"} | _PROLOG | _EPILOG, clean=INACTIVE),
     INACTIVE: {},
 }
 """State x event -> state. Events that no row names (RFC 21: `debug.*`, ...) change nothing in any state."""
@@ -102,6 +110,14 @@ CANCEL: Final = "cancel"
 RETURN: Final = "return"
 """The type of the exception of a job that was not begun where it was to run: it is submitted again, at no cost."""
 
+PROLOG: Final = "prolog"
+"""The type of the exception of a job before whose tasks a program of the site has failed: it is submitted again, at no
+cost, `PROLOG_RETRIES` times at most.
+"""
+
+PROLOG_RETRIES: Final = 2
+"""A second host may be as faulty as the first one; a third says that it is the job, or the program."""
+
 NODE_FAILURE: Final = "node-failure"
 """The type of the exception of a job that has lost targets, as Flux calls it: a host, or all that left its group."""
 
@@ -124,11 +140,14 @@ class Attempt(NamedTuple):
     of: int
     number: int
     t_first: float
+    prologs: int = 0
+    """Number of attempts before it whose prolog failed."""
 
 
 def submit_context(attempt: Attempt) -> dict[str, Any]:
     """Return the part of a `submit` event's context that only a further attempt has."""
-    return {REQUEUE: {"of": attempt.of, "attempt": attempt.number, "t_first": attempt.t_first}}
+    found: dict[str, Any] = {"of": attempt.of, "attempt": attempt.number, "t_first": attempt.t_first}
+    return {REQUEUE: found | {"prologs": attempt.prologs} if attempt.prologs else found}
 
 
 def clean_context(next_id: int) -> dict[str, Any]:
@@ -139,7 +158,7 @@ def clean_context(next_id: int) -> dict[str, Any]:
 def read_attempt(context: Mapping[str, Any]) -> Attempt:
     """Read the attempt in the context of a `submit` event that has one. Raise KeyError, TypeError or ValueError."""
     found = context[REQUEUE]
-    return Attempt(int(found["of"]), int(found["attempt"]), float(found["t_first"]))
+    return Attempt(int(found["of"]), int(found["attempt"]), float(found["t_first"]), int(found.get("prologs", 0)))
 
 
 def read_next(event: Mapping[str, Any]) -> int:

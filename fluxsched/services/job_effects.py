@@ -31,6 +31,7 @@ from fluxsched.executor.base import (
     Executor,
     InputPlace,
     JobLaunch,
+    PerilogReports,
     ResumedJob,
     TaskSettings,
     expired_note,
@@ -411,9 +412,10 @@ class JobEffects:
             held = job.R
             assert held is not None, "a job that is to run has its R"
             is_ending, launch = job.fatal is not None, self._launch_of(job, held)
-            one = ResumedJob(launch, records.get(jobid), begun_s, is_ending, grace_s, job.going)
+            one = ResumedJob(launch, records.get(jobid), begun_s, is_ending, grace_s, job.going, job.perilog)
             found[executor].append(one)
-            self._limits.arm(jobid, job.expiration_s)
+            if job.status is None:
+                self._limits.arm(jobid, job.expiration_s)
 
         def one_settled() -> None:
             nonlocal waiting
@@ -433,6 +435,29 @@ class JobEffects:
         """Record an executor's report that all tasks have ended and nothing of them is left."""
         self._running.pop(jobid, None)
         self.perform(self.manager.execution.finished(jobid, status, self.now_s, release=True, usage=usage))
+
+    def perilog_reports(self, drain: Callable[[str, str], None]) -> PerilogReports:
+        """Return the reports about programs before and after jobs; `drain` is called with a host and the reason."""
+        return PerilogReports(self._noted, self._unprepared, self._ended, self._failed, self._freed, drain)
+
+    def _noted(self, jobid: int, name: str, context: dict[str, Any]) -> None:
+        self.perform(self.manager.execution.noted(jobid, name, context, self.now_s))
+
+    def _unprepared(self, jobid: int, note: str) -> None:
+        self._limits.disarm(jobid)
+        self.perform(self.manager.execution.unprepared(jobid, note, self.now_s))
+
+    def _ended(self, jobid: int, status: int, usage: dict[str, Any] | None) -> None:
+        self._limits.disarm(jobid)
+        self.perform(self.manager.execution.finished(jobid, status, self.now_s, usage=usage))
+
+    def _failed(self, jobid: int, note: str, is_lost: bool) -> None:
+        self._limits.disarm(jobid)
+        self.perform(self.manager.execution.exec_failed(jobid, note, self.now_s, is_lost=is_lost, release=False))
+
+    def _freed(self, jobid: int) -> None:
+        self._running.pop(jobid, None)
+        self.perform(self.manager.execution.released(jobid, None, True, self.now_s))
 
     def released(self, jobid: int, ranks: Idset) -> None:
         """Record an executor's report that nothing of a job is left on targets by which it was shrunk; it is repeated

@@ -23,7 +23,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.executor.base import InputPlace, Window, spool_directory
-from fluxsched.executor.commands import CommandExecutor, HostCommand
+from fluxsched.executor.commands import NO_COMMANDS, CommandExecutor, HostCommand
 from fluxsched.executor.io import HELD_BYTES_MAX
 from fluxsched.executor.layout import remove
 from fluxsched.jobs.query import EVERY_JOB, SizeChanges, find
@@ -534,7 +534,7 @@ class JobCommands:
         kill = executor.kill
         launch = self._effects.running_launch(wanted.id)
         if not isinstance(executor, CommandExecutor):
-            raise Refused("commands run beside jobs of an instance with an engine (start --engine)", errno.ENOSYS)
+            raise Refused(NO_COMMANDS, errno.ENOSYS)
         if launch.jobspec.request.elastic:
             raise Refused(f"job {format_f58(wanted.id)} is elastic: its hosts may change", errno.EINVAL)
         number = self._new_id(self._effects.turns.wall_s)

@@ -259,6 +259,12 @@ class ResourceService:
         self._keep_expiration(expiration_s, self._turns.wall_s)
         self.answer(request)
 
+    def drain_host(self, host: str, reason: str) -> None:
+        """Drain the targets of a host where a program of the site has failed; reasons that there are stay."""
+        targets = self.module.resources.ranks_of(host) & self.module.drainable - self.module.drained
+        if targets:
+            self.perform(self.module.drain(targets, reason, "update", None, self._turns.wall_s))
+
     def set_expiration(self, expiration_s: float) -> None:
         """Change when the whole resource set ends (seconds since the epoch, 0 for never)."""
         self.perform(self.module.set_expiration(expiration_s, self._turns.wall_s))

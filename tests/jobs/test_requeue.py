@@ -89,8 +89,8 @@ def test_it_is_submitted_no_more_often_than_it_asked_for(preempted):
         world.do("started", attempt)
         world.do("raise_exception", attempt, "preempt", 0, NOTE, 0)
         world.end(attempt, 15)
-    assert [world.job(jobid).attempt for jobid in (1, NEXT)] == [None, (1, 1, world.job(1).t_submit)]
-    assert world.job(NEXT + 1).attempt == (NEXT, 2, world.job(1).t_submit)
+    assert [world.job(jobid).attempt for jobid in (1, NEXT)] == [None, (1, 1, world.job(1).t_submit, 0)]
+    assert world.job(NEXT + 1).attempt == (NEXT, 2, world.job(1).t_submit, 0)
     assert world.job(NEXT + 1).next_id == 0
     assert world.manager.jobs.last(1) is world.job(NEXT + 1)
     assert not world.manager.jobs.active
@@ -360,7 +360,7 @@ def test_its_user_has_a_running_job_wait_again_at_no_cost(world, spec, status):
         assert world.of(Kill) == [Kill(jobid, 15, "requeue: another node, please")]
         world.end(jobid, status)
         assert world.sent() == [world.job(jobid).next_id], "at once"
-    assert world.job(NEXT + 2).attempt == (NEXT + 1, 0, world.job(1).t_submit)
+    assert world.job(NEXT + 2).attempt == (NEXT + 1, 0, world.job(1).t_submit, 0)
     assert "submitted again: " in history(world.manager.jobs, world.job(NEXT))
 
 

@@ -66,8 +66,10 @@ STAYS = {
     State.DEPEND: {"dependency-add", "dependency-remove", "urgency", "jobspec-update"} | ANYWHERE,
     State.PRIORITY: {"urgency", "jobspec-update"} | ANYWHERE,
     State.SCHED: {"urgency", "jobspec-update", "priority", "exception", "memo"},
-    State.RUN: {"start", "resource-update", "grow", "shrink", "release"} | ANYWHERE,
-    State.CLEANUP: {"start", "finish", "release", "free"} | ANYWHERE,
+    State.RUN: {"start", "resource-update", "grow", "shrink", "release", "prolog-start", "prolog-finish"} | ANYWHERE,
+    State.CLEANUP: {"start", "finish", "release", "free", "prolog-start", "prolog-finish", "epilog-start"}
+    | {"epilog-finish"}
+    | ANYWHERE,
     State.INACTIVE: set(),
 }
 PAIRS = [(state, event) for state in State for event in sorted(EVENTS)]
