@@ -83,8 +83,8 @@ LIST = TableSpec(
 )
 STATUS = TableSpec(
     {
-        "default": "{state:>10} {up:>2} {nnodes:>6} ?:{where:<7} {nodelist}",
-        "long": "{state:>10} {up:>2} {group:<8} {nnodes:>6} ?:{where:<7} ?:{user:<8} ?:{reason:<30.30+} "
+        "default": "{state:>10} {up:>2} {nnodes:>6} ?:{parts:<14} ?:{where:<7} {nodelist}",
+        "long": "{state:>10} {up:>2} {group:<8} {nnodes:>6} ?:{parts:<14} ?:{where:<7} ?:{user:<8} ?:{reason:<30.30+} "
         "{ranks:<8} {nodelist}",
     },
     STATUS_FIELDS,
@@ -281,7 +281,7 @@ def acquire(handle: InstanceHandle, group: str, plain: bool) -> None:
     """
     if plain and group != "default":
         raise click.UsageError("--plain acquires the group default and cannot be combined with --group")
-    request = None if plain else {"group": group, "accept": ["update"]}
+    request = None if plain else {"group": group, "accept": ["update", "parts"]}
     print_stream(handle.stream("resource.acquire", request))
 
 
@@ -295,8 +295,10 @@ JOBS_SHOWN_MAX = 10
 
 DRAIN = TableSpec(
     {
-        "default": "{timestamp!d:%b%d %R::<12} {state:<9} ?:{user:<8} {reason:<30.30+} ?:{where:<7} {nodelist}",
-        "long": "{timestamp!d:%FT%T::<19} {state:<9} ?:{user:<8} {ranks:<8} {reason:<30} ?:{where:<7} {nodelist}",
+        "default": "{timestamp!d:%b%d %R::<12} {state:<9} ?:{user:<8} {reason:<30.30+} ?:{parts:<14} "
+        "?:{where:<7} {nodelist}",
+        "long": "{timestamp!d:%FT%T::<19} {state:<9} ?:{user:<8} {ranks:<8} {reason:<30} ?:{parts:<14} ?:{where:<7} "
+        "{nodelist}",
     },
     STATUS_FIELDS,
 )
@@ -319,6 +321,15 @@ def _graceful(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def _parts(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--gpus", metavar="IDS", default="", help="Only these GPUs of each target."),
+        click.option("--cores", metavar="IDS", default="", help="Only these cores of each target, such as 4-7."),
+    ):
+        function = option(function)
+    return function
+
+
 def _without_empty(**values: object) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, "", ())}
 
@@ -328,27 +339,32 @@ def _without_empty(**values: object) -> dict[str, Any]:
 @_reason
 @click.option("-f", "--force", count=True, help="Replace the reason of targets already drained; twice: the time, too.")
 @click.option("-u", "--update", is_flag=True, help="Skip targets that are already drained.")
+@_parts
 @table_options(DRAIN)
 @uri_option
 def drain(
-    uri: str | None, targets: str | None, reason: tuple[str, ...], force: int, update: bool, output: Output
-) -> None:
+    uri: str | None, targets: str | None, reason: tuple[str, ...], force: int, update: bool, cores: str, gpus: str,
+    output: Output,
+) -> None:  # fmt: skip
     """Drain TARGETS: running jobs continue, no new ones start there. Without TARGETS: list drained targets.
 
+    With --cores or --gpus only these parts of each target are drained, and the rest of it stays in use.
     Time, user and REASON are recorded, and survive a restart.
     """
     if update and force:
         raise click.UsageError("--update keeps the old reason, --force replaces it: give one of them")
     if targets is None:
-        if update or force:
-            raise click.UsageError("--update and --force need TARGETS")
+        if update or force or cores or gpus:
+            raise click.UsageError("--update, --force, --cores and --gpus need TARGETS")
         with connect(uri, may_guess=True) as handle:
             answer = handle.rpc("resource.status")
-        output.show({"drain": answer.get("drain", {})}, lambda shown: drain_list(answer, shown))
+        parts = _without_empty(parts=tuple(answer.get("parts", ())))
+        output.show({"drain": answer.get("drain", {}), **parts}, lambda shown: drain_list(answer, shown))
         return
     mode = "update" if update else (None, "overwrite", "force-overwrite")[min(force, 2)]
     with connect(uri) as handle:
-        handle.rpc("resource.drain", {"targets": targets, **_without_empty(reason=" ".join(reason), mode=mode)})
+        more = _without_empty(reason=" ".join(reason), mode=mode, cores=cores, gpus=gpus)
+        handle.rpc("resource.drain", {"targets": targets, **more})
 
 
 @click.command("undrain", cls=Command)
@@ -358,13 +374,17 @@ def drain(
     "-f", "--force", count=True, help="Do not fail for targets that are not drained; may be given twice, as for drain."
 )
 @click.option("-u", "--update", is_flag=True, help="Do not fail for targets that are not drained.")
+@_parts
 @connected
-def undrain(handle: InstanceHandle, targets: str, reason: tuple[str, ...], force: int, update: bool) -> None:
-    """Return drained TARGETS to service."""
+def undrain(
+    handle: InstanceHandle, targets: str, reason: tuple[str, ...], force: int, update: bool, cores: str, gpus: str
+) -> None:
+    """Return drained TARGETS to service, or with --cores or --gpus these parts of them."""
     if update and force:
         raise click.UsageError("give one of --update and --force")
     mode = "update" if update else (None, "overwrite", "force-overwrite")[min(force, 2)]
-    handle.rpc("resource.undrain", {"targets": targets, **_without_empty(reason=" ".join(reason), mode=mode)})
+    more = _without_empty(reason=" ".join(reason), mode=mode, cores=cores, gpus=gpus)
+    handle.rpc("resource.undrain", {"targets": targets, **more})
 
 
 @click.command("exclude", cls=Command)

@@ -12,7 +12,7 @@ from fluxsched.cli.options import InstanceHandle, Output
 from fluxsched.cli.output import DIM, GREEN, RED, YELLOW, Field, parse_format, tick, user_name
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.quantities import amounts_setting
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import Children, ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import Refused
 
@@ -80,6 +80,7 @@ STATUS_FIELDS = {
     "reason": Field("REASON", _label("reason")),
     "user": Field("USER", _label("user")),
     "timestamp": Field("TIMESTAMP", _label("timestamp")),
+    "parts": Field("PARTS", _label("parts")),
 }
 
 
@@ -200,6 +201,7 @@ def status_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozens
         left -= ranks
         named.append((name, ranks))
     rows = [ResourceRow(_labels(state), ranks, source) for state, ranks in [("avail", left), *named] if ranks] + parts
+    rows += part_rows(answer, source)
     rows = [_with_availability(row, ranks, is_up) for row in rows
             for ranks, is_up in ((row.ranks - offline, True), (row.ranks & offline, False)) if ranks]  # fmt: skip
     rows = [row for row in rows if _wanted(row, frozenset(states))]
@@ -222,12 +224,22 @@ def drain_rows(answer: Mapping[str, Any], source: ResourceSet) -> list[ResourceR
     ]
 
 
+def part_rows(answer: Mapping[str, Any], source: ResourceSet) -> list[ResourceRow]:
+    """Return the rows of targets of which parts are drained: one row a reason, time, user and state."""
+    found: list[ResourceRow] = []
+    for info in sorted(answer.get("parts", ()), key=lambda info: (info["timestamp"], info["targets"])):
+        labels = _labels(info["state"], info["reason"], _user(info.get("user")), info["timestamp"])
+        parts = Children(Idset.parse(info.get("cores", "")), Idset.parse(info.get("gpus", "")))
+        found.append(ResourceRow(labels | {"parts": str(parts)}, Idset.parse(info["targets"]) & source.ranks, source))
+    return found
+
+
 def drain_list(answer: Mapping[str, Any], shown: frozenset[str]) -> list[ResourceRow]:
     """Rows of `resource drain` without arguments; `*` marks what is offline as well."""
     source, offline = ResourceSet.parse(answer["R"]), _gone(answer)
     rows = [
         ResourceRow({**row.labels, "state": f"{row.labels['state']}{mark}"}, ranks, source)
-        for row in drain_rows(answer, source)
+        for row in [*drain_rows(answer, source), *part_rows(answer, source)]
         for ranks, mark in ((row.ranks - offline, ""), (row.ranks & offline, "*"))
         if ranks
     ]
@@ -257,7 +269,7 @@ def _gone(answer: Mapping[str, Any]) -> Idset:
 
 
 def _labels(state: str, reason: str = "", user: str = "", timestamp: object = None) -> dict[str, object]:
-    return {"state": state, "reason": reason, "user": user, "timestamp": timestamp}
+    return {"state": state, "reason": reason, "user": user, "timestamp": timestamp, "parts": ""}
 
 
 def _user(user: object) -> str:
@@ -314,8 +326,8 @@ def known_switches(resources: ResourceSet) -> Topology:
 def _rows(topology: Topology, answer: Mapping[str, Any], wanted: Idset | None) -> list[ResourceRow]:
     """Return a row for each switch, those below it after it, then one for the targets under none; without empty ones.
     """
-    source = ResourceSet.parse(answer["all"])
-    down, allocated = (ResourceSet.parse(answer[name]).ranks for name in ("down", "allocated"))
+    source, allocated = ResourceSet.parse(answer["all"]), ResourceSet.parse(answer["allocated"]).ranks
+    down = source.ranks - (source - ResourceSet.parse(answer["down"])).ranks
     ranks = source.ranks if wanted is None else source.ranks & wanted
     sets = {"free": ranks - down - allocated, "allocated": ranks & allocated - down, "down": ranks & down}
     under = ranks_under(topology, source, ranks)

@@ -148,14 +148,18 @@ class InstanceCalls:
         return jobs.RaiseRequest(jobid, "requeue", 0, note)
 
     @rpc("resource.drain", Empty, _discard_response)
-    def drain(self, targets: str, reason: str | None = None, mode: str | None = None) -> Payload:
-        """Drain targets, given as idset or hostlist; done once it is on disk."""
-        return resource.DrainRequest(targets, reason, mode)
+    def drain(
+        self, targets: str, reason: str | None = None, mode: str | None = None, cores: str = "", gpus: str = ""
+    ) -> Payload:
+        """Drain targets, given as idset or hostlist, or only these cores and GPUs of each; done once it is on disk."""
+        return resource.DrainRequest(targets, reason, mode, cores, gpus)
 
     @rpc("resource.undrain", Empty, _discard_response)
-    def undrain(self, targets: str, reason: str | None = None, mode: str | None = None) -> Payload:
-        """Return drained targets to service."""
-        return resource.UndrainRequest(targets, reason, mode)
+    def undrain(
+        self, targets: str, reason: str | None = None, mode: str | None = None, cores: str = "", gpus: str = ""
+    ) -> Payload:
+        """Return drained targets, or only these cores and GPUs of each, to service."""
+        return resource.UndrainRequest(targets, reason, mode, cores, gpus)
 
     @rpc("resource.outage-add", resource.OutageAddResponse, lambda response: response.name)
     def add_outage(

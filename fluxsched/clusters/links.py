@@ -430,7 +430,8 @@ class FluxLink:
             return
         parts = _read(payload, dict[str, Any])
         everything = _resources(parts, "all")
-        whole, down, allocated = everything.ranks, _resources(parts, "down").ranks, _resources(parts, "allocated").ranks
+        whole, allocated = everything.ranks, _resources(parts, "allocated").ranks
+        down = whole - (everything - _resources(parts, "down")).ranks
         states = {"free": str(whole - down - allocated), "allocated": str(allocated - down), "offline": str(down)}
         for name in required:
             whole &= everything.properties.get(name, EMPTY)

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.outages import NO_OUTAGES, Outages
+from fluxsched.core.parts import NO_PARTS, PartsByRank
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology, put_parts
 
@@ -29,7 +30,7 @@ class GroupChange:
     `grow` is empty, not None, when a group without targets is acquired; with `incomplete` its targets are not known
     yet, so nothing may be concluded from what it lacks. `expiration_s` (seconds since the epoch, 0 for none), the
     properties and the topology are None or empty where R stays as it is. `outages` are all that are known from then on,
-    of other targets, too; None where these stay.
+    of other targets, too; None where these stay. So are `parts`, the drained ones.
     """
 
     grow: ResourceSet | None = None
@@ -42,6 +43,7 @@ class GroupChange:
     topology: Topology | None = None
     incomplete: bool = False
     outages: Outages | None = None
+    parts: PartsByRank | None = None
 
     @property
     def joined(self) -> Idset:
@@ -52,19 +54,20 @@ class GroupChange:
     def is_update(self) -> bool:
         """Return whether R changes on targets that stay."""
         properties = bool(self.property_add) or bool(self.property_remove)
-        others = self.topology is not None or self.outages is not None
+        others = self.topology is not None or self.outages is not None or self.parts is not None
         return properties or others or self.expiration_s is not None
 
 
 class GroupState(NamedTuple):
-    """A group as its acquirer knows it: its targets, those of them that are usable, the R that describes them, and the
-    outages.
+    """A group as its acquirer knows it: its targets, those of them that are usable, the R that describes them, the
+    outages, and the drained parts.
     """
 
     resources: ResourceSet
     targets: Idset
     online: Idset
     outages: Outages = NO_OUTAGES
+    parts: PartsByRank = NO_PARTS
 
 
 def difference(before: GroupState, after: GroupState) -> GroupChange | None:
@@ -83,7 +86,9 @@ def difference(before: GroupState, after: GroupState) -> GroupChange | None:
         added, removed = _gained(one, other, stay), _gained(other, one, stay)
         topology = _rewired(one, other, stay)
     outages = None if before.outages == after.outages else after.outages
-    change = GroupChange(None, left, online, offline, expiration_s, added, removed, topology, outages=outages)
+    parts = None if before.parts == after.parts else after.parts
+    update = expiration_s, added, removed, topology
+    change = GroupChange(None, left, online, offline, *update, outages=outages, parts=parts)
     if not (joined or left or online or offline or change.is_update):
         return None
     return replace(change, grow=with_own_topology(other.restrict(joined))) if joined else change

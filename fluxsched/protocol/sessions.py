@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 from fluxsched.core.group_change import GroupChange, GroupState, Properties, difference
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.outages import Outage, Outages, checked
+from fluxsched.core.parts import PartsByRank
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import (
@@ -48,6 +49,7 @@ from fluxsched.protocol.framing import (
 )
 from fluxsched.protocol.messages.common import CancelRequest, Payload
 from fluxsched.protocol.messages.resource import (
+    ACCEPT_PARTS,
     ACCEPT_UPDATE,
     AcquireChange,
     AcquireFirst,
@@ -158,8 +160,8 @@ def to_messages(change: GroupChange, typed: bool, to_json: Callable[[ResourceSet
         return [*made, message] if message != AcquireChange() else made
     if change.grow is not None:
         shares = str(change.online & joined), str(change.offline & joined)
-        made.append(Grow(to_json(change.grow), *shares, change.incomplete, _outages(change)))
-        change = replace(change, outages=None)
+        made.append(Grow(to_json(change.grow), *shares, change.incomplete, _outages(change), _parts(change)))
+        change = replace(change, outages=None, parts=None)
     if change.shrink:
         made.append(Shrink(str(change.shrink)))
     if offline:
@@ -168,23 +170,24 @@ def to_messages(change: GroupChange, typed: bool, to_json: Callable[[ResourceSet
         made.append(Online(str(online)))
     if change.is_update:
         added, removed, expiration_s = _update(change)
-        made.append(Update(expiration_s, added, removed, _switches(change), _outages(change)))
+        made.append(Update(expiration_s, added, removed, _switches(change), _outages(change), _parts(change)))
     return made
 
 
 def from_typed(message: AcquireResponse) -> GroupChange:
     """Return the change in a typed response. Raises InvalidValue."""
     match message:
-        case Grow(resources, online, offline, incomplete, outages):
+        case Grow(resources, online, offline, incomplete, outages, parts):
             grown, shares = ResourceSet.parse(resources), (Idset.parse(online), Idset.parse(offline))
-            return GroupChange(grown, EMPTY, *shares, incomplete=incomplete, outages=_told(outages))
+            drained = None if parts is None else PartsByRank.parse(parts)
+            return GroupChange(grown, EMPTY, *shares, incomplete=incomplete, outages=_told(outages), parts=drained)
         case Shrink(targets):
             return GroupChange(shrink=Idset.parse(targets))
         case Online(targets):
             return GroupChange(online=Idset.parse(targets))
         case Offline(targets):
             return GroupChange(offline=Idset.parse(targets))
-    return _updated(message)
+    return replace(_updated(message), parts=None if message.parts is None else PartsByRank.parse(message.parts))
 
 
 def from_first(message: AcquireFirst) -> GroupChange:
@@ -235,6 +238,10 @@ def _outages(change: GroupChange) -> list[OutageInfo] | None:
     ]
 
 
+def _parts(change: GroupChange) -> list[Any] | None:
+    return None if change.parts is None else change.parts.to_json()
+
+
 def _told(outages: list[OutageInfo] | None) -> Outages | None:
     if outages is None:
         return None
@@ -267,7 +274,7 @@ class AcquireClient:
     def request(self) -> AcquireRequest | None:
         """Return the payload of the `resource.acquire` request; None: send none. To be sent with the streaming flag."""
         self._step("request")
-        return AcquireRequest(self.group, [ACCEPT_UPDATE]) if self.group is not None else None
+        return AcquireRequest(self.group, [ACCEPT_UPDATE, ACCEPT_PARTS]) if self.group is not None else None
 
     def receive(self, payload: bytes | None) -> GroupChange:
         """Return the change in a response. Raises RemoteProtocolError."""
@@ -354,18 +361,20 @@ def read_acquire(message: Message, decode: Callable[[bytes | None, Any], Any] = 
 class AcquireServer:
     """One stream: `add` what changed, `take` what must be sent. Misuse is a bug of ours: LocalProtocolError."""
 
-    def __init__(self, typed: bool, accept_update: bool) -> None:
+    def __init__(self, typed: bool, accept_update: bool, accept_parts: bool = False) -> None:
         self.typed = typed
         self.state = AcquireState.WAITING
         self.targets = EMPTY
         """Targets in the stream: grown and not shrunk."""
         self._accept_update = accept_update or not typed
+        self._accept_parts = accept_parts and typed
         self._online = EMPTY  # as of now
         self._reported = EMPTY  # as of the last change made; the difference is the next offline and online
         self._made: list[GroupChange] = []
         self._grow: ResourceSet | None = None  # not made yet: availability still merges into it
         self._is_incomplete = False  # that grow
         self._outages: Outages | None = None  # told by that grow
+        self._parts: PartsByRank | None = None  # told by that grow
         self._updates: list[GroupChange] = []
 
     @property
@@ -392,6 +401,7 @@ class AcquireServer:
         if change.grow is not None:
             self._make()
             self._grow, self._is_incomplete, self._outages = change.grow, change.incomplete, change.outages
+            self._parts = change.parts if self._accept_parts else None
             self.targets |= joined
             self._reported |= change.online & joined
             self._online |= change.online & joined
@@ -406,9 +416,10 @@ class AcquireServer:
             fresh = self._grow.ranks
             self._reported = (self._reported - fresh) | (self._online & fresh)
         if change.is_update and self._accept_update:
-            parts = change.expiration_s, change.property_add, change.property_remove, change.topology
-            outages = None if change.grow is not None else change.outages
-            update = GroupChange(None, EMPTY, EMPTY, EMPTY, *parts, outages=outages)
+            of_R = change.expiration_s, change.property_add, change.property_remove, change.topology  # noqa: N806
+            told = change.grow is None
+            outages, parts = change.outages if told else None, change.parts if told and self._accept_parts else None
+            update = GroupChange(None, EMPTY, EMPTY, EMPTY, *of_R, outages=outages, parts=parts)
             if update.is_update:
                 self._updates.append(update)
 
@@ -430,7 +441,8 @@ class AcquireServer:
         if grow is not None:
             online = self._reported & grow.ranks
             shares = online, grow.ranks - online
-            self._made.append(GroupChange(grow, EMPTY, *shares, incomplete=self._is_incomplete, outages=self._outages))
+            told = self._outages, self._parts
+            self._made.append(GroupChange(grow, EMPTY, *shares, None, {}, {}, None, self._is_incomplete, *told))
         if self._reported != self._online:
             before = GroupState(EMPTY_R, self.targets, self._reported)
             if (change := difference(before, before._replace(online=self._online))) is not None:

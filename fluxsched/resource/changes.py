@@ -32,6 +32,7 @@ from typing import Any
 from fluxsched.core.group_change import GroupChange, GroupState, difference, with_own_topology
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.outages import NO_OUTAGES, Outages
+from fluxsched.core.parts import NO_PARTS, PartsByRank
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.resource.drain import Drain, Drains, Monitor, TargetUse
@@ -48,6 +49,7 @@ from fluxsched.resource.inventory import (
     key_host,
     split,
 )
+from fluxsched.resource.parts import PartDrains
 
 
 class Session:
@@ -74,7 +76,7 @@ class Session:
             self.unreleased |= leaving
 
     def change(
-        self, resources: ResourceSet, members: Idset, usable: Idset, outages: Outages
+        self, resources: ResourceSet, members: Idset, usable: Idset, outages: Outages, parts: PartsByRank
     ) -> GroupChange | None:
         """Return the change since the last report; the plain dialect has no grow, so targets that join are not
         reported.
@@ -82,7 +84,7 @@ class Session:
         if self.typed:
             self.targets = members
         before = self.reported
-        self.reported = GroupState(resources, self.targets, self.targets & usable, outages)
+        self.reported = GroupState(resources, self.targets, self.targets & usable, outages, parts)
         return difference(before, self.reported)
 
 
@@ -95,6 +97,7 @@ class Sessions:
         self._out = out
         self._of: dict[str, Session] = {}
         self.outages = NO_OUTAGES
+        self.parts = NO_PARTS
 
     def get(self, group: str) -> Session | None:
         """Return the acquisition of a group."""
@@ -133,11 +136,13 @@ class Sessions:
         resources = self._targets.resources
         shared = resources.shared if name == DEFAULT else ()  # what belongs to no target is in one place: never twice
         online, grow = members & usable, resources.restrict(members).with_shared(shared)
-        self._of[name] = Session(acquirer, name, typed, GroupState(resources, members, online, self.outages))
+        reported = GroupState(resources, members, online, self.outages, self.parts)
+        self._of[name] = Session(acquirer, name, typed, reported)
         incomplete = not members and name in self._groups.mirrors
-        outages = self.outages or None
+        outages, parts = self.outages or None, self.parts or None
+        shares = online, members - online
         change = GroupChange(
-            with_own_topology(grow), EMPTY, online, members - online, incomplete=incomplete, outages=outages
+            with_own_topology(grow), EMPTY, *shares, incomplete=incomplete, outages=outages, parts=parts
         )
         self._out.put(ToAcquirer(acquirer, change, name))
 
@@ -170,7 +175,7 @@ class Sessions:
         """Tell every acquirer what changed in its group since the last report."""
         resources, members = self._targets.resources, self._groups.members
         for session in self._of.values():
-            change = session.change(resources, members[session.group], usable, self.outages)
+            change = session.change(resources, members[session.group], usable, self.outages, self.parts)
             if change is not None:
                 self._out.put(ToAcquirer(session.acquirer, change, session.group))
 
@@ -200,12 +205,14 @@ class Moves:
         sessions: Sessions,
         target_use: TargetUse,
         drains: Drains,
+        parts: PartDrains,
         monitor: Monitor,
         out: Outbox,
     ) -> None:
         self._targets = targets
         self._groups = groups
         self._sessions = sessions
+        self._parts = parts
         self._target_use = target_use
         self._drains = drains
         self._monitor = monitor
@@ -215,7 +222,7 @@ class Moves:
     @property
     def usable(self) -> Idset:
         """Online and lively and not drained, wherever it belongs."""
-        return self._monitor.available - self._drains.drained
+        return self._monitor.available - self._drains.drained - self._parts.exhausted
 
     def to(self, goal: str, targets: Idset, graceful: bool, user: str | None, now_s: float) -> None:
         """Targets shall belong to `goal`.
@@ -378,11 +385,19 @@ class Restorer:
     """The rows that have not found their target."""
 
     def __init__(
-        self, targets: Targets, groups: Groups, drains: Drains, overrides: PropertyOverrides, moves: Moves, out: Outbox
+        self,
+        targets: Targets,
+        groups: Groups,
+        drains: Drains,
+        parts: PartDrains,
+        overrides: PropertyOverrides,
+        moves: Moves,
+        out: Outbox,
     ) -> None:
         self._targets = targets
         self._groups = groups
         self._drains = drains
+        self._parts = parts
         self._overrides = overrides
         self._moves = moves
         self._out = out
@@ -409,6 +424,8 @@ class Restorer:
         for rank, tables in found:
             if "drain" in tables:
                 self._drains.restore(rank, Drain.from_row(tables["drain"]))
+            if "parts" in tables:
+                self._parts.restore(rank, tables["parts"])
             if "property" in tables:
                 self._overrides.restore(rank, tables["property"])
             if "assign" in tables:

@@ -91,7 +91,7 @@ class Drains:
         overwrite: reasons replaced, timestamps kept. force-overwrite: both replaced.
         Raises InvalidValue (EINVAL) for targets that are unknown, lost or excluded, Refused (EEXIST) for drained ones.
         """
-        mode = _checked_mode(mode)
+        mode = checked_mode(mode)
         check_reason(reason)
         self._refuse(targets, mode, excluded)
         fresh, overwrite = targets - self.drained, OVERWRITE[mode]
@@ -129,7 +129,7 @@ class Drains:
 
     def undrain(self, targets: Idset, reason: str | None, mode: str | None, user: str | None, now_s: float) -> None:
         """Undrain `targets`. Without a mode all must be drained: Refused (EEXIST) names all that are not."""
-        mode = _checked_mode(mode)
+        mode = checked_mode(mode)
         check_reason(reason)
         _check_some(targets, "undrain")
         self._targets.require(targets, "undrain")
@@ -204,7 +204,8 @@ class Drains:
         return context
 
 
-def _checked_mode(mode: str | None) -> str:
+def checked_mode(mode: str | None) -> str:
+    """Return the mode of a drain request. Raises InvalidValue."""
     if mode is None:
         return "none"
     if mode not in OVERWRITE:

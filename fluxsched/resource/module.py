@@ -44,6 +44,7 @@ from fluxsched.resource.inventory import (
     split,
 )
 from fluxsched.resource.outages import PlannedOutages
+from fluxsched.resource.parts import PartDrains, PartsRequest, down_parts
 
 
 def status(
@@ -63,7 +64,7 @@ def status(
 
 
 def states(
-    targets: Targets, groups: Groups, monitor: Monitor, drains: Drains, target_use: TargetUse
+    targets: Targets, groups: Groups, monitor: Monitor, drained: Idset, target_use: TargetUse
 ) -> dict[str, Idset]:
     """Each target in one state, the first that applies; in time linear in bits of the sets, not in targets."""
     held, ranks, left, found = target_use.held, targets.resources.ranks, targets.resources.ranks, dict[str, Idset]()
@@ -71,8 +72,8 @@ def states(
         ("lost", targets.lost),
         ("excluded", groups.members[EXCLUDE]),
         ("offline", ranks - monitor.online),
-        ("draining", drains.drained & held),
-        ("drained", drains.drained),
+        ("draining", drained & held),
+        ("drained", drained),
         ("torpid", monitor.torpid),
         ("leaving", EMPTY if groups.nothing_moves else groups.all_leaving),
         ("allocated", held),
@@ -83,12 +84,15 @@ def states(
     return found
 
 
-def sched_status(targets: Targets, groups: Groups, usable: Idset, allocated: ResourceSet) -> dict[str, ResourceSet]:
+def sched_status(
+    targets: Targets, groups: Groups, usable: Idset, parts: PartDrains, allocated: ResourceSet
+) -> dict[str, ResourceSet]:
     """All that schedulers may get (not excluded, not lost), what of it is down, and what is allocated."""
     everything = targets.resources.restrict(targets.present - groups.members[EXCLUDE])
     everything = everything.with_topology(EMPTY_TOPOLOGY)  # `resource.status` tells it, to those who ask
     total = everything.with_shared(targets.resources.shared)
-    return {"all": total, "down": everything.without(usable), "allocated": allocated}
+    down = everything.without(usable)
+    return {"all": total, "down": down | down_parts(everything.restrict(usable), parts), "allocated": allocated}
 
 
 def groups(groups: Groups, sessions: Sessions) -> list[GroupView]:
@@ -134,13 +138,14 @@ class ResourceModule:
         self.targets.require(online, "start online")
         self._monitor = Monitor(out, online)
         self._drains = Drains(self.targets, out)
+        self.parts = PartDrains(self.targets, out)
         self._target_use = TargetUse()
         self._overrides = PropertyOverrides(self.targets, out)
         self._sessions = Sessions(self.targets, self._groups, out)
         self._moves = Moves(
-            self.targets, self._groups, self._sessions, self._target_use, self._drains, self._monitor, out
+            self.targets, self._groups, self._sessions, self._target_use, self._drains, self.parts, self._monitor, out
         )
-        restorer = Restorer(self.targets, self._groups, self._drains, self._overrides, self._moves, out)
+        restorer = Restorer(self.targets, self._groups, self._drains, self.parts, self._overrides, self._moves, out)
         restorer.load(rows)
         self.outages = PlannedOutages(self.targets, self._groups, self._drains, out)
         for row in rows:
@@ -214,6 +219,16 @@ class ResourceModule:
         off.
         """
         self._drains.undrain(targets, reason, mode, user, now_s)
+        return self._done(EMPTY)
+
+    def drain_parts(self, wanted: PartsRequest) -> list[ResourceEffect]:
+        """Take some cores and GPUs of targets out of use. Raises like `PartDrains.drain`."""
+        self.parts.drain(wanted)
+        return self._done(EMPTY)
+
+    def undrain_parts(self, wanted: PartsRequest) -> list[ResourceEffect]:
+        """Return cores and GPUs of targets to use. Raises like `PartDrains.undrain`."""
+        self.parts.undrain(wanted)
         return self._done(EMPTY)
 
     def add_outage(self, outage: Outage, user: str | None, now_s: float) -> list[ResourceEffect]:
@@ -461,13 +476,14 @@ class ResourceModule:
 
     def states(self) -> dict[str, Idset]:
         """Each target in one state (rfc/live.md): the names are the same each time, some sets may be empty."""
-        return states(self.targets, self._groups, self._monitor, self._drains, self._target_use)
+        drained = self._drains.drained | self.parts.exhausted
+        return states(self.targets, self._groups, self._monitor, drained, self._target_use)
 
     def sched_status(self, allocated: ResourceSet = EMPTY_R) -> dict[str, ResourceSet]:
         """Return the values of `resource.sched-status`; what is allocated, down to the core, is the job manager's to
         say.
         """
-        return sched_status(self.targets, self._groups, self._moves.usable, allocated)
+        return sched_status(self.targets, self._groups, self._moves.usable, self.parts, allocated)
 
     def check(self) -> None:
         """Assert the laws on the whole state (nothing is held twice): for tests and the simulator."""
@@ -480,7 +496,7 @@ class ResourceModule:
     # ---- within
 
     def _done(self, touched: Idset) -> list[ResourceEffect]:
-        self._sessions.outages = self.outages.value
+        self._sessions.outages, self._sessions.parts = self.outages.value, self.parts.value
         self._moves.finish(touched)
         return self.journal.take_effects()
 

@@ -256,6 +256,12 @@ class Ledger:
             for pool in self._pools:
                 pool.claim(blocks)  # of targets only
 
+    def claim_again(self, ranks: Idset, pool: Pool) -> None:
+        """Take what jobs hold on these ranks of a pool, which are idle since it counts other parts of them."""
+        words = dict(words_of(ranks.mask))
+        for allocation in self.holders(ranks):
+            pool.claim(tuple(allocation.on(words)))
+
     def count_out(self, ranks: Idset) -> None:
         """Note that no pool counts these ranks any more."""
         words = dict(words_of(ranks.mask))

@@ -23,7 +23,7 @@ import msgspec
 from fluxsched.core.constraint import EVERYTHING, GROUP, parse_targets
 from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import Children, ResourceSet
 from fluxsched.core.topology import EMPTY_TOPOLOGY
 from fluxsched.errors import LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs.grants import Grants
@@ -42,6 +42,7 @@ from fluxsched.protocol.messages.resource import (
     GroupsResponse,
     IncludeRequest,
     MoveResponse,
+    PartDrainInfo,
     PropertyRequest,
     ReleaseRequest,
     SchedStatusResponse,
@@ -62,6 +63,7 @@ from fluxsched.resource.effects import (
 )
 from fluxsched.resource.inventory import GroupView, Inventory
 from fluxsched.resource.module import ResourceModule
+from fluxsched.resource.parts import PartDrain, PartsRequest
 from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.module_processes import ModuleTable
 from fluxsched.store.store import Store
@@ -144,7 +146,7 @@ class ResourceService:
     def _acquire(self, request: RpcRequest) -> None:
         wanted = read_acquire(request.message)
         self._modules.check_acquirer((wanted.group or DEFAULT_GROUP,), request.peer)
-        session = AcquireServer(wanted.typed, wanted.accept_update)
+        session = AcquireServer(wanted.typed, wanted.accept_update, wanted.accept_parts)
         acquirer = Acquirer(request, session, wanted.group)
         request.open_stream(lambda: self._end_acquirer(request))
         self._acquirers[request] = acquirer
@@ -204,11 +206,22 @@ class ResourceService:
         targets = self.targets(wanted.targets, self.module.drainable)
         if not targets and wanted.targets:
             raise Refused(f"cannot drain {wanted.targets}: its targets are excluded or lost, or there are none")
+        if parts := asked_parts(wanted):
+            asked = PartsRequest(targets, parts, wanted.reason, wanted.mode, request.who, self._turns.wall_s)
+            self.perform(self.module.drain_parts(asked))
+            self.answer(request)
+            return
         self.perform(self.module.drain(targets, wanted.reason, wanted.mode, request.who, self._turns.wall_s))
         self.answer(request)
 
     def _undrain(self, request: RpcRequest) -> None:
         wanted = request.payload(UndrainRequest)
+        if parts := asked_parts(wanted):
+            targets = self._present(wanted.targets)
+            asked = PartsRequest(targets, parts, wanted.reason, wanted.mode, request.who, self._turns.wall_s)
+            self.perform(self.module.undrain_parts(asked))
+            self.answer(request)
+            return
         targets = self.targets(wanted.targets, self.module.drained)
         if not targets and wanted.targets and wanted.mode is None:
             raise Refused(f"cannot undrain {wanted.targets}: none of its targets is drained", errno.EEXIST)
@@ -301,7 +314,8 @@ class ResourceService:
         sets = {name: str(status[name]) for name in ("online", "offline", "exclude", "torpid", "lost")}
         groups = {name: str(targets) for name, targets in status["groups"].items()}
         sets["made_up"] = str(self.made_up(status["R"]))
-        request.respond(StatusResponse(R=self.printed(status["R"]), drain=drain, groups=groups, **sets))
+        parts = part_lines(self.module.parts.report(), self._grants)
+        request.respond(StatusResponse(R=self.printed(status["R"]), drain=drain, groups=groups, parts=parts, **sets))
 
     def sched_status(self, request: RpcRequest) -> None:
         """Respond with the resources that schedulers may use, those of them that are down, and those that are
@@ -394,6 +408,32 @@ def drain_lines(status: Mapping[str, Any]) -> dict[str, DrainInfo]:
         )
         for targets, line in status["drain"].items()
     }
+
+
+def part_lines(drains: Iterable[tuple[Idset, PartDrain]], grants: Grants) -> list[PartDrainInfo]:
+    """Return the drains of parts; `draining` are those of which jobs hold some."""
+    cores, gpus = grants.busy("core"), grants.busy("gpu")
+
+    def is_held(rank: int, parts: Children) -> bool:
+        return bool(cores.get(rank, 0) & parts.cores.mask or gpus.get(rank, 0) & parts.gpus.mask)
+
+    return [
+        PartDrainInfo(
+            targets=str(targets),
+            cores=str(line.parts.cores),
+            gpus=str(line.parts.gpus),
+            timestamp=line.timestamp_s,
+            reason=line.reason or "",
+            user=line.user,
+            state="draining" if any(is_held(rank, line.parts) for rank in targets) else "drained",
+        )
+        for targets, line in drains
+    ]
+
+
+def asked_parts(wanted: DrainRequest | UndrainRequest) -> Children:
+    """Return the cores and GPUs that a request names."""
+    return Children(Idset.parse(wanted.cores), Idset.parse(wanted.gpus))
 
 
 def group_info(group: GroupView) -> GroupInfo:

@@ -33,6 +33,7 @@ from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs import manager
 from fluxsched.jobs.queues import JobQueue, QueueConfig
 from fluxsched.resource.drain import Drain
+from fluxsched.resource.parts import PartDrain
 from fluxsched.store.integrity import (
     DIFFERS,
     SELECTED,
@@ -463,6 +464,11 @@ def _check_property(row: Any) -> None:
             raise TypeError("a name of a property is no text")
 
 
+def _check_parts(row: Any) -> None:
+    for each in row["drains"]:
+        PartDrain.from_row(each)
+
+
 def _check_outage(row: Any) -> None:
     Outage.parse({**row, "name": "outage", "targets": ""})
     for key in row["keys"]:
@@ -492,6 +498,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], object]]] = {
     "drain": Drain.from_row,
     "assign": lambda row: str.lower(row["group"]),
     "outage": _check_outage,
+    "parts": _check_parts,
     "leaving": lambda row: str.lower(row["from"]),
     "group": lambda row: row.keys(),
     "queue": lambda row: row.keys(),

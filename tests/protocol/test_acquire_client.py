@@ -113,7 +113,7 @@ def test_tables_are_whole():
 
 
 def test_requests():
-    assert AcquireClient("g").request() == AcquireRequest("g", ["update"])
+    assert AcquireClient("g").request() == AcquireRequest("g", ["update", "parts"])
     assert AcquireClient(None).request() is None
 
 

@@ -114,7 +114,8 @@ def test_every_class_is_on_some_topic():
     within = {
         "ConfigChange", "GroupInfo", "DrainInfo", "ResourceEvent", "JobInfo", "UsageInfo", "ModuleInfo", "JobStates",
         "AccountInfo", "ClusterInfo", "GroupMetrics", "HistogramValue", "JobMetrics", "LeaseInfo", "PeerMetrics",
-        "OutageInfo", "PlannedOutage", "QueueJobs", "QueueMetrics", "ReportRow", "StoreMetrics", "TracedMessage",
+        "OutageInfo", "PartDrainInfo", "PlannedOutage", "QueueJobs", "QueueMetrics", "ReportRow", "StoreMetrics",
+        "TracedMessage",
     }  # fmt: skip
     assert {one.__name__ for one in set(generate.all_classes()) - carried} == within
 
@@ -154,7 +155,7 @@ def test_schema_files_are_those_of_the_modules():
 def test_schemas_say_what_the_classes_say():
     drain = generate.schemas()["resource.json"]["$defs"]["DrainRequest"]
     assert drain["required"] == ["targets"]
-    assert set(drain["properties"]) == {"targets", "reason", "mode"}
+    assert set(drain["properties"]) == {"targets", "reason", "mode", "cores", "gpus"}
     grow = generate.schemas()["resource.json"]["$defs"]["Grow"]
     assert set(grow["required"]) == {"type", "resources", "online", "offline"}
     acquire = generate.schemas()["topics.json"]["resource.acquire"]

@@ -14,19 +14,28 @@ from fluxsched.protocol.messages.common import IdsetText, JobNumber, Payload, RO
 
 
 class DrainRequest(Payload, frozen=True):
-    """Take targets out of use. `mode`: update, overwrite or force-overwrite; absent, a drained target is an error."""
+    """Take targets out of use. `mode`: update, overwrite or force-overwrite; absent, a drained target is an error.
+
+    With `cores` or `gpus`, only these of each target are drained, and the mode is update or absent.
+    """
 
     targets: TargetsText
     reason: str | None = None
     mode: str | None = None
+    cores: IdsetText = ""
+    gpus: IdsetText = ""
 
 
 class UndrainRequest(Payload, frozen=True):
-    """Put drained targets back to use; with a `mode`, those that are not drained are passed over."""
+    """Put drained targets back to use, or `cores` and `gpus` of them; with a `mode`, those that are not drained are
+    passed over.
+    """
 
     targets: TargetsText
     reason: str | None = None
     mode: str | None = None
+    cores: IdsetText = ""
+    gpus: IdsetText = ""
 
 
 class AssignRequest(Payload, frozen=True):
@@ -98,6 +107,18 @@ class DrainInfo(Payload, frozen=True):
     state: Literal["drained", "draining"] | None = None
 
 
+class PartDrainInfo(Payload, frozen=True, kw_only=True):
+    """Cores and GPUs of targets that are drained, since when, why and by whom; `draining` while a job holds some."""
+
+    targets: IdsetText
+    cores: IdsetText = ""
+    gpus: IdsetText = ""
+    timestamp: WallTime
+    reason: str
+    user: str | None = None
+    state: Literal["drained", "draining"]
+
+
 class StatusResponse(Payload, frozen=True):
     """The whole state of the resources. The keys up to `torpid` are those of Flux; the others are ours."""
 
@@ -111,6 +132,8 @@ class StatusResponse(Payload, frozen=True):
     groups: dict[str, IdsetText] = msgspec.field(default_factory=dict)
     made_up: IdsetText = ""
     """Targets that are not the machine of the instance, on which all tasks run."""
+    parts: list[PartDrainInfo] = msgspec.field(default_factory=list)
+    """Parts of targets that are drained."""
 
 
 class SchedStatusResponse(Payload, frozen=True):
@@ -238,6 +261,9 @@ class JournalResponse(Payload, frozen=True):
 ACCEPT_UPDATE = "update"
 """In `accept`: the scheduler understands update responses, which the draft does not have."""
 
+ACCEPT_PARTS = "parts"
+"""In `accept`: the scheduler understands `parts`, drained cores and GPUs of targets that are in use otherwise."""
+
 PropertyMap = dict[str, IdsetText]
 """Property name to the targets that gain or lose it (RFC 20, properties)."""
 
@@ -262,12 +288,18 @@ class AcquireRequest(Payload, frozen=True):
         """Return whether update responses may be sent."""
         return ACCEPT_UPDATE in self.accept
 
+    @property
+    def accept_parts(self) -> bool:
+        """Return whether drained parts may be sent."""
+        return ACCEPT_PARTS in self.accept
+
 
 class Grow(Payload, frozen=True, tag="grow", tag_field="type"):
     """Targets join the group (RFC 28 draft, Grow Response); `online` and `offline` share them out.
 
     `incomplete` is ours: which targets the group has is not known yet, as of a cluster that has not answered. So is
-    `outages`, which is there only if some are planned, and names targets of other groups, too.
+    `outages`, which is there only if some are planned, and names targets of other groups, too. `parts` is an R_lite of
+    what is drained of targets, the same way, for those who accept it.
     """
 
     resources: RObject
@@ -275,6 +307,7 @@ class Grow(Payload, frozen=True, tag="grow", tag_field="type"):
     offline: IdsetText
     incomplete: bool = False
     outages: list[OutageInfo] | None = None
+    parts: list[Any] | None = None
 
 
 class Shrink(Payload, frozen=True, tag="shrink", tag_field="type"):
@@ -296,8 +329,8 @@ class Offline(Payload, frozen=True, tag="offline", tag_field="type"):
 
 
 class Update(Payload, frozen=True, tag="update", tag_field="type"):
-    """R has a new expiration, properties or topology, or there are other `outages`, of which these are all; ours, the
-    draft is silent. Only for those who accept it.
+    """R has a new expiration, properties or topology, or there are other `outages` or `parts`, of which these are all;
+    ours, the draft is silent. Only for those who accept it.
     """
 
     expiration: WallTime | None = None
@@ -305,6 +338,7 @@ class Update(Payload, frozen=True, tag="update", tag_field="type"):
     property_remove: PropertyMap | None = msgspec.field(name="property-remove", default=None)
     topology: list[Any] | None = None
     outages: list[OutageInfo] | None = None
+    parts: list[Any] | None = None
 
 
 AcquireResponse = Grow | Shrink | Online | Offline | Update

@@ -158,7 +158,8 @@ class Group:
 
     def set_availability(self, targets: Idset, up: bool) -> None:
         """Mark targets of this group as usable or not, and invalidate plans."""
-        touched = targets & self.pool.down if up else (targets & self.pool.ranks) - self.pool.down
+        pool = self.pool
+        touched = targets & pool.down if up else (targets & pool.ranks) - pool.down | pool.drained.usable(targets)
         if touched:
             (self.pool.set_up if up else self.pool.set_down)(touched)
             if not up and self.reserved.by_job:

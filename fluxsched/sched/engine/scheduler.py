@@ -8,6 +8,7 @@ everything committed so far stands, and was handed out as effects. Groups share 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from sys import intern
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.job_text import Why
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.outages import Outages
+from fluxsched.core.parts import PartsByRank
 from fluxsched.core.quantities import Amounts
 from fluxsched.core.request import Request
 from fluxsched.core.resources import EMPTY_R, ResourceSet
@@ -236,15 +238,22 @@ class Scheduler:
         now_s: float = 0.0,
         topology: Topology | None = None,
         outages: Outages | None = None,
+        parts: PartsByRank | None = None,
     ) -> list[Effect]:
-        """Record another end of the resources (wall time, 0.0 for none), other properties, switches or outages: the
-        queue is judged.
+        """Record another end of the resources (wall time, 0.0 for none), other properties, switches, outages or drained
+        parts: the queue is judged.
         """
-        at = self.group(group)
-        if not at.update(expiration_s, property_add or {}, property_remove or {}, topology, now_s, outages):
-            return []
+        at, effects = self.group(group), list[Effect]()
+        if parts is not None and (changed := parts.changed(at.pool.drained.parts) & at.pool.ranks):
+            effects += self._plugins.targets_lost(changed, now_s)
+        is_judged = at.update(expiration_s, property_add or {}, property_remove or {}, topology, now_s, outages)
+        if parts is not None and drain_parts(at, parts):
+            self._count_capacity(now_s)
+            is_judged = True
+        if not is_judged:
+            return effects
         self._plugins.happened(TARGETS)
-        return self._judge(at, now_s)
+        return effects + self._judge(at, now_s)
 
     def resized(self, rank: int, amounts: Amounts, now_s: float = 0.0, occupied: Amounts = ()) -> list[Effect]:
         """Record that a target of amounts has others from now on, which may be less than is held there; some are
@@ -579,18 +588,39 @@ def resource_status(groups: Iterable[Group]) -> tuple[ResourceSet, ResourceSet, 
     for group in groups:
         pool = group.pool
         counted = pool.resources
-        total |= counted
-        down |= counted.restrict(pool.down)
+        whole = pool.drained.whole(counted)
+        total |= whole
+        down |= counted.restrict(pool.down) | (whole - counted)
         allocated |= ResourceSet.build(grouped(busy(pool)), pool.source, 0.0, 0.0, None)
     return total, down, allocated
 
 
 # ---- group changes
 
+def drain_parts(group: Group, parts: PartsByRank) -> bool:
+    """Count these parts, all that are drained, no more in a group, but for the jobs that hold them; return whether that
+    is a change of its targets.
+    """
+    pool = group.pool
+    mine = parts.changed(pool.drained.parts) & pool.ranks
+    group.admission.change_capacity(pool, mine, -1)
+    changed = pool.drain(parts)
+    group.admission.change_capacity(pool, mine, 1)
+    if not changed:
+        return False
+    group.ledger.claim_again(changed, pool)
+    group.running.changed(changed)
+    group.invalidate_pass()
+    return True
+
+
 def apply(scheduler: Scheduler, group: str, change: GroupChange, typed: bool, now_s: float) -> list[Effect]:
     """Apply the parts of a change at `now_s` (wall time, seconds), in their order; return the effects."""
     effects: list[Effect] = []
-    joined = change.joined
+    joined, parts = change.joined, change.parts
+    if parts is not None and change.grow is not None:  # before any of these targets can be used
+        effects += scheduler.updated(group, now_s=now_s, parts=parts)
+        parts = None
     if change.incomplete:
         scheduler.group(group).is_expected = True
     elif change.grow is not None:
@@ -602,9 +632,9 @@ def apply(scheduler: Scheduler, group: str, change: GroupChange, typed: bool, no
         effects += scheduler.went_offline(offline, now_s)
     if online := change.online - joined:
         effects += scheduler.went_online(online, now_s)
-    if change.is_update:
+    if replace(change, parts=parts).is_update:
         properties = change.property_add, change.property_remove
         effects += scheduler.updated(
-            group, change.expiration_s, *properties, now_s, change.topology, change.outages
+            group, change.expiration_s, *properties, now_s, change.topology, change.outages, parts
         )
     return effects

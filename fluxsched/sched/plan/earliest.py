@@ -289,12 +289,13 @@ class BusyTargets:
         if rank not in pool:
             return
         cores, gpus = pool.free_ids(rank)
+        all_cores, all_gpus = pool.all_ids(rank)  # a job may hold drained ones, which do not come back
         before = known.units(pool, rank, cores, gpus)
         for end_s, some_cores, some_gpus in sorted(self._on[rank].values()):
             if end_s == inf:
                 return
-            cores |= some_cores
-            gpus |= some_gpus
+            cores |= some_cores & all_cores
+            gpus |= some_gpus & all_gpus
             units = known.units(pool, rank, cores, gpus)
             if units > before:
                 yield end_s, units - before, rank

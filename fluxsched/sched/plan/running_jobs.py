@@ -256,9 +256,13 @@ class RunningJobs:
         for block in allocation.blocks:
             at, word, cores = block.at, block.word, block.cores.bit_count()
             counted |= word & self._counted.get(at, 0)
-            weight += (word & self._usable.get(at, 0)).bit_count() * cores
+            if not self._pool.drained:
+                weight += (word & self._usable.get(at, 0)).bit_count() * cores
             if cores != self.each and at != NO_TARGET:
                 is_shared = True
+        if self._pool.drained:  # what is drained of a target does not come back
+            for _, at, word, ids, _, _ in self._pool.classes.counted(allocation.blocks):
+                weight += (word & self._usable.get(at, 0)).bit_count() * ids.bit_count()
         if counted:
             releases.add(number, allocation.end_s, weight)
             self.free -= weight

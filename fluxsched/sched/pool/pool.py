@@ -15,6 +15,7 @@ from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.core.outages import NO_OUTAGES
+from fluxsched.core.parts import PartsByRank
 from fluxsched.core.quantities import Amounts, less
 from fluxsched.core.resources import GrowingResources, ResourceSet
 from fluxsched.core.topology import Topology
@@ -23,6 +24,7 @@ from fluxsched.sched.pool.allowed_targets import Candidates, Choice, Narrowed, P
 from fluxsched.sched.pool.amounts import AmountTargets, AskedAmounts
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of, mask_of, words_of
 from fluxsched.sched.pool.countables import InstanceCountables
+from fluxsched.sched.pool.drained_parts import DrainedParts
 from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks, Shape, instance_amounts, instance_block, misplaced
 from fluxsched.sched.pool.switches import Rooms
 from fluxsched.sched.pool.target_class import LEVELS_MAX, Target, TargetClass, TargetClasses
@@ -45,6 +47,8 @@ class Pool:
         self.narrowed: dict[int, Narrowed] = {}  # by number of the shape; what plugins say, in this generation
         self.shut: set[int] = set()  # the shapes to which they leave nothing
         self.outages = NO_OUTAGES
+        self.drained = DrainedParts()
+        self._whole: Pool | None = None  # with the drained parts, in this generation
         self.remaining: dict[tuple[int, int], Remaining] = {}  # by shape, and mask of what is left out (`LeftOut`)
         self.ranks = EMPTY
         self.rooms = Rooms()
@@ -124,6 +128,7 @@ class Pool:
         """
         if twice := resources.ranks & self.ranks:
             raise RemoteProtocolError(f"grow names ranks {twice}, which were acquired before and not shrunk since")
+        resources = self.drained.cut(resources)
         without_cores = EMPTY
         for entry in resources.entries:
             cores, gpus = len(entry.children.cores), len(entry.children.gpus)
@@ -197,6 +202,7 @@ class Pool:
     def remove(self, ranks: Idset) -> None:
         """Forgets targets: nothing is placed there any more and feasibility does not count them."""
         self.set_down(ranks)
+        self.drained.forget(ranks)
         for at, word in words_of(ranks.mask):
             self.classes.remove(at, word)
             if word & self.amount_targets.members.at(at):
@@ -209,6 +215,8 @@ class Pool:
 
     def set_up(self, ranks: Idset) -> None:
         """Targets of this pool that may be used again; those that are up already are ignored."""
+        if self.drained.emptied:
+            ranks = self.drained.keep_down(ranks)
         for at, word in words_of(ranks.mask):
             rising = word & self.down_words.get(at, 0)
             if rising:
@@ -220,6 +228,8 @@ class Pool:
 
     def set_down(self, ranks: Idset) -> None:
         """Mark targets of this pool as down, so that no job is placed there; jobs there keep what they hold."""
+        if self.drained.emptied:
+            self.drained.went_down(ranks)
         for at, word in words_of(ranks.mask):
             before = self.down_words.get(at, 0)
             for members, targets in self.classes.by_word.get(at, ()):
@@ -231,6 +241,30 @@ class Pool:
             if falling:
                 self.amount_targets.set_up(at, falling, False)
                 self.down_words[at] = self.down_words.get(at, 0) | falling
+
+    def drain(self, parts: PartsByRank) -> Idset:
+        """Take these parts, all that are drained, from the targets that have them; return those of this pool on which
+        that is a change: they are idle then, so what jobs hold there is to be claimed again.
+        """
+        changed = parts.changed(self.drained.parts) & self.ranks - Idset(self.amount_targets.members.mask())
+        whole = self.drained.whole(self.source.restrict(changed)).with_shared(())
+        up = changed - self.down | self.drained.usable(changed)
+        self.remove(changed)
+        self.drained.parts = parts
+        if changed:
+            self.add(whole, up)
+        return changed
+
+    @property
+    def whole(self) -> Pool:
+        """Return a pool with the drained parts of its targets, by which it is judged what could ever fit."""
+        if not self.drained:
+            return self
+        if self._whole is None:
+            self._whole = Pool()
+            self._whole.instance_countables = self.instance_countables
+            self._whole.add(self.drained.whole(self.resources).with_shared(()), EMPTY)
+        return self._whole
 
     def describe(self, add: Mapping[str, Idset], remove: Mapping[str, Idset]) -> None:
         """Change properties of targets of this pool; unknown names and ranks are ignored."""
@@ -249,7 +283,7 @@ class Pool:
             source = source.remove_property(name, having)
             touched |= having & mine
         self._described.replace(source)
-        up = touched - self.down
+        up = touched - self.down | self.drained.usable(touched)
         self.set_down(touched)
         for traits, ranks in self.classes.by_traits(source.properties, touched):
             for at, word in words_of(ranks.mask):
@@ -419,7 +453,7 @@ class Pool:
 
     def _renew(self) -> None:
         self.generation += 1
-        self._joined = None
+        self._joined = self._whole = None
         self._choices.clear()
         self.amount_targets.renew()
         self.prepared.clear()

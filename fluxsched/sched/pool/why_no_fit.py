@@ -14,7 +14,16 @@ from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.jobspec import Request
 from fluxsched.core.quantities import Amounts, amount_text, total
 from fluxsched.core.text import counted
-from fluxsched.sched.pool.allowed_targets import Candidates, Choice, Narrowed, Need, PartChoice, need_of, slots_of_idle
+from fluxsched.sched.pool.allowed_targets import (
+    Candidates,
+    Choice,
+    Narrowed,
+    Need,
+    PartChoice,
+    need_of,
+    restricted,
+    slots_of_idle,
+)
 from fluxsched.sched.pool.amounts import AskedAmounts, is_single
 from fluxsched.sched.pool.near import Nearest, hops_count, layers_ever
 from fluxsched.sched.pool.parts import (
@@ -69,7 +78,21 @@ def shortage(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> 
     few.
 
     The number is None where countables of the instance are missing, and for several parts, which have no common one.
+    Drained parts of targets count.
     """
+    found = _shortage(pool, request, narrowed)
+    if found[1] is None or pool.whole is pool or request.is_of_amounts:
+        return found
+    return _shortage(pool.whole, request, None if narrowed is None else _on_whole(pool, request, narrowed))
+
+
+def _on_whole(pool: Pool, request: Request, narrowed: Narrowed) -> Narrowed:
+    """Return what plugins leave of the targets with their drained parts."""
+    ever = restricted(pool.whole.choice(request.constraint), narrowed.ever_ranks)
+    return Narrowed((), ever, narrowed.ranks, narrowed.later, narrowed.never, narrowed.ever_ranks)
+
+
+def _shortage(pool: Pool, request: Request, narrowed: Narrowed | None) -> tuple[int | None, str | None]:
     if lacking := pool.instance_countables.lacking(request.shared, ever=True):
         return None, _lacking(request, lacking)
     if request.is_of_amounts:

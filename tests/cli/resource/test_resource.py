@@ -36,6 +36,8 @@ ADMIN = [
     ("drain --force --force 1", "resource.drain", {"targets": "1", "mode": "force-overwrite"}),
     ("drain -u 0-1", "resource.drain", {"targets": "0-1", "mode": "update"}),
     ("drain 1 -- -f is no option here", "resource.drain", {"targets": "1", "reason": "-f is no option here"}),
+    ("drain --cores 4-7 --gpus 2 1 x", "resource.drain", {"targets": "1", "reason": "x", "cores": "4-7", "gpus": "2"}),
+    ("undrain 1 --cores 4-7 -f", "resource.undrain", {"targets": "1", "mode": "overwrite", "cores": "4-7"}),
     ("undrain 1", "resource.undrain", {"targets": "1"}),
     ("undrain -f 1 mended", "resource.undrain", {"targets": "1", "reason": "mended", "mode": "overwrite"}),
     ("undrain -u 1", "resource.undrain", {"targets": "1", "mode": "update"}),
@@ -138,7 +140,7 @@ def test_acquire_prints_the_stream(ask) -> None:
     stream = [{"type": "grow", "resources": {}, "online": "0", "offline": ""}, {"type": "offline", "targets": "0"}]
     done = ask("acquire", "--group", "debug", answers={"resource.acquire": stream})
     assert [json.loads(line) for line in done.out.splitlines()] == stream
-    assert done.calls == [("resource.acquire", {"group": "debug", "accept": ["update"]})]
+    assert done.calls == [("resource.acquire", {"group": "debug", "accept": ["update", "parts"]})]
     assert ask("acquire", "--plain", answers={"resource.acquire": []}).calls == [("resource.acquire", None)]
 
 

@@ -1,0 +1,175 @@
+"""Drains of parts of targets: refused whole or done whole, kept by a restart, told to those who understand them."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.rlite import Children
+from fluxsched.errors import InvalidValue, LimitExceeded, Refused
+from fluxsched.protocol import framing
+from fluxsched.protocol.sessions import AcquireClient, AcquireServer, to_messages
+from fluxsched.resource.drain import REASON_CHARS_MAX
+from fluxsched.resource.effects import ToAcquirer
+from fluxsched.resource.parts import PartsRequest
+
+
+def asked(h, targets, cores, reason="hot", mode=None, gpus=""):
+    parts = Children(Idset.parse(cores), Idset.parse(gpus))
+    return PartsRequest(Idset.parse(targets), parts, reason, mode, "ann", h.now_s)
+
+
+def drain(h, *args, **more):
+    return h._call("drain_parts", asked(h, *args, **more))
+
+
+def undrain(h, *args, **more):
+    return h._call("undrain_parts", asked(h, *args, **more))
+
+
+def told(h):
+    """The parts that acquirers were told in the last call."""
+    changes = [effect.change for effect in h.effects if isinstance(effect, ToAcquirer)]
+    return [change.parts.to_json() for change in changes if change.parts is not None]
+
+
+def lines(h):
+    return [(str(targets), str(line.parts), line.reason) for targets, line in h.module.parts.report()]
+
+
+def test_who_when_and_why(h):
+    drain(h, "0-1", "2-3")
+    assert lines(h) == [("0-1", "core[2-3]", "hot")]
+    row = {"drains": [{"children": {"core": "2-3"}, "timestamp": 101.0, "reason": "hot", "user": "ann"}]}
+    assert (h.row("parts", "node0"), h.row("parts", "node1")) == (row, row)
+    assert h.events() == [("parts-drain", {
+        "idset": "0-1", "nodelist": "node[0-1]", "children": {"core": "2-3"}, "overwrite": 0, "reason": "hot",
+        "user": "ann",
+    })]  # fmt: skip
+    assert h.drained() == {}
+
+
+def test_several_reasons_on_one_target_are_kept(h):
+    drain(h, "0", "0", "fan")
+    drain(h, "0", "2-3", "dimm")
+    assert lines(h) == [("0", "core0", "fan"), ("0", "core[2-3]", "dimm")]
+    undrain(h, "0", "0,3", mode=None)
+    assert lines(h) == [("0", "core2", "dimm")]
+    assert h.events()[0][0] == "parts-undrain"
+    undrain(h, "0", "2")
+    assert (lines(h), h.row("parts", "node0")) == ([], None)
+
+
+def test_modes(h):
+    drain(h, "0", "0-1", "fan")
+    with pytest.raises(Refused, match=r"rank 0 \(node0\): core1 already drained; `--update`") as caught:
+        drain(h, "0-1", "1-2", "dimm")
+    assert (caught.value.errnum, lines(h)) == (errno.EEXIST, [("0", "core[0-1]", "fan")])
+    drain(h, "0-1", "1-2", "dimm", mode="update")
+    assert lines(h) == [("0", "core[0-1]", "fan"), ("0", "core2", "dimm"), ("1", "core[1-2]", "dimm")]
+    drain(h, "0", "1-2", "both", mode="overwrite")
+    assert lines(h)[:2] == [("0", "core0", "fan"), ("0", "core[1-2]", "both")]
+
+
+def test_an_undrain_of_what_is_not_drained(h):
+    drain(h, "0", "0-1")
+    with pytest.raises(Refused, match=r"ranks 0-1 .*: core2 not drained") as caught:
+        undrain(h, "0-1", "0-2")
+    assert (caught.value.errnum, lines(h)) == (errno.EEXIST, [("0", "core[0-1]", "hot")])
+    undrain(h, "0-1", "0-2", mode="update")
+    assert lines(h) == []
+
+
+@pytest.mark.parametrize(
+    ("targets", "cores", "gpus", "named"),
+    [
+        ("0-1", "3-4", "", r"ranks 0-1 \(node\[0-1\]\) without core4"),
+        ("0", "0", "1", "without gpu1"),
+        ("0,8-9", "0", "", "ranks 8-9 do not exist"),
+        ("", "0", "", "at least one target"),
+    ],
+)
+def test_what_is_refused_changes_nothing(h, targets, cores, gpus, named):
+    for call in (drain, undrain):
+        with pytest.raises(InvalidValue, match=named):
+            call(h, targets, cores, gpus=gpus)
+    assert (lines(h), h.module.parts.value.of) == ([], {})
+
+
+def test_a_reason_that_is_too_long(h):
+    with pytest.raises(LimitExceeded):
+        drain(h, "0", "0", "x" * (REASON_CHARS_MAX + 1))
+
+
+def test_a_restart_keeps_them_and_knows_hosts_by_name(start, r):
+    h = start()
+    drain(h, "1", "2-3", "fan")
+    drain(h, "1", "0", "dimm")
+    again = start(r(ranks="0-3", hosts="node[1-4]"), saved=h.saved())
+    assert lines(again) == [("0", "core[2-3]", "fan"), ("0", "core0", "dimm")]
+    again.acquire("s", "default")
+    assert told(again) == [[{"rank": "0", "children": {"core": "0,2-3"}}]]
+
+
+def test_a_host_that_joins_later_has_its_drained_parts(start, r):
+    h = start(dynamic=True)
+    drain(h, "7", "1")
+    later = start(r(ranks="0-3", hosts="node[0-3]"), dynamic=True, saved=h.saved())
+    later.acquire("s", "default")
+    assert (lines(later), told(later)) == ([], [])
+    later.add(r(ranks="4", hosts="node7"))
+    assert (lines(later), told(later)) == ([("4", "core1", "hot")], [[{"rank": "4", "children": {"core": "1"}}]])
+
+
+def test_acquirers_are_told_all_that_is_drained(h):
+    h.acquire("s", "default")
+    assert drain(h, "0", "2-3") == ["s: update None {} {}"]
+    assert told(h) == [[{"rank": "0", "children": {"core": "2-3"}}]]
+    drain(h, "1", "2-3")
+    assert told(h) == [[{"rank": "0-1", "children": {"core": "2-3"}}]]
+    undrain(h, "0-1", "2-3")
+    assert told(h) == [[]]
+
+
+def test_a_target_without_a_core_left_is_offline(h):
+    h.acquire("s", "default")
+    drain(h, "0", "0-2")
+    assert drain(h, "0", "3") == ["s: up  down 0", "s: update None {} {}"]
+    assert h.module.states()["drained"] == Idset.parse("0")
+    assert str(h.module.sched_status()["down"].ranks) == "0"
+    assert undrain(h, "0", "1") == ["s: up 0 down ", "s: update None {} {}"]
+
+
+def test_what_is_drained_is_down_for_schedulers_to_the_core(h):
+    drain(h, "0", "2-3")
+    status = h.module.sched_status()
+    assert (status["down"].summary(), status["all"].count("core")) == ("rank0/core[2-3]", 28)
+    assert h.module.states()["drained"] == Idset()
+
+
+@pytest.mark.parametrize("accepts", [True, False])
+def test_only_who_accepts_parts_is_sent_them(h, accepts):
+    client, server = AcquireClient("default"), AcquireServer(True, True, accepts)
+    client.request()
+    found = []
+
+    def pass_on():
+        for effect in h.effects:
+            if isinstance(effect, ToAcquirer):
+                server.add(effect.change)
+        for change in server.take():
+            for message in to_messages(change, True, lambda resources: resources.to_json()):
+                heard = client.receive(framing.pack(message))
+                found.append(None if heard.parts is None else heard.parts.to_json())
+
+    drain(h, "0", "1")
+    h.acquire("s", "default")
+    pass_on()
+    drain(h, "1", "1")
+    pass_on()
+    undrain(h, "0-1", "1")
+    pass_on()
+    both = [[{"rank": "0", "children": {"core": "1"}}], [{"rank": "0-1", "children": {"core": "1"}}], []]
+    assert found == (both if accepts else [None])

@@ -1,0 +1,98 @@
+"""Drained parts of targets in real instances: jobs beside them, reloads of the scheduler, restarts, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+
+
+def job(cores: int, command: str = "true", duration_s: float = 60.0) -> Jobspec:
+    return Jobspec.from_command([command, "1000"], ntasks=cores, duration_s=duration_s)
+
+
+async def parts(client):
+    lines = (await client.rpc("resource.status")).get("parts", [])
+    keys = ("targets", "cores", "gpus", "reason", "state")
+    return [tuple(line.get(key, "") for key in keys) for line in lines]
+
+
+async def cores_of(client, jobid):
+    info = await client.rpc("job-manager.lookup", {"id": jobid, "keys": ["R"]})
+    return ResourceSet.parse(info["R"]).summary() if info.get("R") else ""
+
+
+async def test_jobs_that_hold_a_part_run_on_and_no_other_gets_it(world, eventually):
+    site = await world.instance(fake="1x4+2", schedulers=("easy",))
+    client = await world.client(site)
+    runs = await client.submit(job(4, "sleep"))
+    while await cores_of(client, runs) != "rank0/core[0-3]":  # the session's time limit ends this
+        await asyncio.sleep(0.01)
+    await client.drain("0", "bad dimm", cores="2-3", gpus="1")
+    assert await parts(client) == [("0", "2-3", "1", "bad dimm", "draining")]
+    waits, small = await client.submit(job(3)), await client.submit(job(2))
+    await client.cancel(runs)
+    assert (await client.wait(small))["success"]
+    assert await cores_of(client, small) == "rank0/core[0-1]"
+    assert await parts(client) == [("0", "2-3", "1", "bad dimm", "drained")]
+    await client.undrain("0", cores="2-3", gpus="1")
+    assert (await client.wait(waits))["success"]
+    assert await parts(client) == []
+
+
+@pytest.mark.parametrize("policy", ["fifo", "conservative"])
+async def test_they_survive_a_restart_and_a_reload_of_the_scheduler(world, policy):
+    statedir = world.directory / "state"
+    site = await world.instance(fake="2x4", statedir=statedir, schedulers=(policy,))
+    client = await world.client(site)
+    await client.drain("0-1", "hot", cores="0")
+    await client.drain("1", "dimm", cores="3")
+    before = await parts(client)
+    await world.stop(site)
+    site = await world.instance(fake="2x4", statedir=statedir, schedulers=(policy,))
+    client = await world.client(site)
+    assert await parts(client) == before == [("0-1", "0", "", "hot", "drained"), ("1", "3", "", "dimm", "drained")]
+    fits = await client.submit(job(5))
+    assert (await client.wait(fits))["success"]
+    assert await cores_of(client, fits) == "rank0/core[1-3] rank1/core[1-2]"
+    await client.rpc("module.reload", {"name": f"sched-{policy}"})
+    again = await client.submit(job(5))
+    assert (await client.wait(again))["success"]
+    assert await cores_of(client, again) == "rank0/core[1-3] rank1/core[1-2]"
+
+
+async def test_what_was_answered_is_there_after_kill_9(world):
+    options = ("--fake", "16x4", "--statedir", str(world.directory / "state"), "--scheduler", "none")
+    uri, pid = await world.daemon(*options)
+    peer = world.second(uri)
+    for rank in range(8):
+        await peer.ok("resource.drain", {"targets": str(rank), "cores": "1,3", "reason": f"r{rank}"})
+    await peer.ok("resource.undrain", {"targets": "2", "cores": "3"})
+    os.kill(pid, signal.SIGKILL)
+    uri, _ = await world.daemon(*options)
+    lines = (await world.second(uri).ok("resource.status"))["parts"]
+    found = {line["targets"]: (line["cores"], line["reason"]) for line in lines}
+    assert found == {str(rank): ("1" if rank == 2 else "1,3", f"r{rank}") for rank in range(8)}
+
+
+async def test_refusals_name_all_and_change_nothing(world):
+    site = await world.bare(fake="2x4")
+    peer = world.second(site)
+    await peer.ok("resource.drain", {"targets": "0", "cores": "1", "reason": "x"})
+    for request, errnum, named in (
+        ({"targets": "0-1", "cores": "1"}, 17, "already drained"),
+        ({"targets": "0-1", "cores": "4"}, 22, "without core4"),
+        ({"targets": "0-1", "gpus": "0"}, 22, "without gpu0"),
+        ({"targets": "7", "cores": "0"}, 22, "7"),
+        ({"targets": "0", "cores": "x"}, 22, "x"),
+    ):
+        found, text = await peer.refused("resource.drain", request)
+        assert (found, named in text) == (errnum, True), text
+    status = await peer.ok("resource.status")
+    assert [(line["targets"], line["cores"]) for line in status["parts"]] == [("0", "1")]
+    assert status["drain"] == {}
