@@ -699,11 +699,13 @@ def examine(
     stopwatch: Callable[[], float] | None = None,
     *,
     cases: int = CASES,
+    rules: Sequence[str] = tuple(RULES),
     sizes: tuple[int, ...] = SIZES,
     time_limit: TimeLimit = lambda limit_s, fault: nullcontext(),
     began: Callable[[str, int], None] = lambda rule, seed: None,
 ) -> Iterator[RuleVerdict]:
-    """All rules, one after the other; with a stopwatch (seconds of CPU) also what it costs, if all others are kept.
+    """The cases of all rules or some, one after the other; with a stopwatch (seconds of CPU) also what it costs, if
+    all others are kept.
 
     Without `time_limit` a case may take forever; with it, no other case is run after one that does. `began` is called
     for each case before it begins.
@@ -713,7 +715,7 @@ def examine(
     claims: set[str] = set()
 
     try:
-        for name, at in _tries(seed, cases):
+        for name, at in _tries(rules, seed, cases):
             began(name, at)
             case = partial(RULES[name].case, _making(policy, at), seeded(at))
             claimed, broken, finding = tried(name, at, case, time_limit)
@@ -735,9 +737,9 @@ def examine(
         yield _cost(_making(policy, seed), stopwatch, sizes, seed, time_limit)
 
 
-def _tries(seed: int, cases: int) -> Iterator[tuple[str, int]]:
+def _tries(rules: Sequence[str], seed: int, cases: int) -> Iterator[tuple[str, int]]:
     """Rules, and the seeds that each is tried with."""
-    return ((name, at) for name, rule in RULES.items() for at in range(seed, seed + (cases if rule.by_chance else 1)))
+    return ((name, at) for name in rules for at in range(seed, seed + (cases if RULES[name].by_chance else 1)))
 
 
 def _making(policy: Policy, seed: int) -> MakeHarness:

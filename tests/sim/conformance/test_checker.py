@@ -84,10 +84,9 @@ class Lost:
 @pytest.mark.parametrize(("waiting", "limit_s", "case"), [(2, 0.5, "ordinary"), (100, 1.5, None)])
 def test_a_policy_that_goes_nowhere_is_interrupted(waiting, limit_s, case, monkeypatch):
     monkeypatch.setattr(suite, "CASE_S", limit_s)
-    short = {name: suite.RULES[name] for name in ("ordinary", "burst")}  # far shorter than the limit
-    monkeypatch.setattr(suite, "RULES", short)
+    short = ("ordinary", "burst")  # far shorter than the limit
     policy = Lost(waiting)
-    verdicts = suite.examine(policy, 7, lambda: 0.0, cases=1, sizes=(10, 100), time_limit=interrupted)
+    verdicts = suite.examine(policy, 7, lambda: 0.0, cases=1, rules=short, sizes=(10, 100), time_limit=interrupted)
     found = {one.rule: one for one in verdicts}
     (broken,) = [one for one in found.values() if one.verdict == "broken"]
     assert broken.rule == ("progress" if case else "cost")
