@@ -13,6 +13,7 @@ from fluxsched.sched.policy import Decision, PendingJob, Plan, View
 from fluxsched.sched.registry import OWN, find, make
 from fluxsched.sim import Ask, TraceJob, examine, run
 from fluxsched.sim.conformance.suite import COST, COST_SAYS, LAWS, RULES, SLACK
+from tests.generated.share import examples
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec
 
 PAGE = (Path(__file__).parents[2] / "rfc" / "policies.md").read_text()
@@ -37,7 +38,7 @@ def test_its_policies_keep_the_laws(name, tmp_path):
     (tmp_path / f"{name}.py").write_text(text)
     policy = make(str(tmp_path / f"{name}.py"), {})
     assert policy.name == name
-    assert [one for one in examine(policy, cases=2) if one.verdict == "broken"] == []
+    assert [one for one in examine(policy, cases=examples(8)) if one.verdict == "broken"] == []
 
 
 def test_the_urgent_one_preempts_one_job_that_suffices(tmp_path):

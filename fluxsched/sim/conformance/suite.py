@@ -704,8 +704,8 @@ def examine(
     time_limit: TimeLimit = lambda limit_s, fault: nullcontext(),
     began: Callable[[str, int], None] = lambda rule, seed: None,
 ) -> Iterator[RuleVerdict]:
-    """The cases of all rules or some, one after the other; with a stopwatch (seconds of CPU) also what it costs, if
-    all others are kept.
+    """Try the cases of all rules, or of some, one after the other; with a stopwatch (seconds of CPU) also what a pass
+    costs, if all others are kept. All rules and laws get a verdict.
 
     Without `time_limit` a case may take forever; with it, no other case is run after one that does. `began` is called
     for each case before it begins.

@@ -26,25 +26,26 @@ def figure(study):
     return draw(*study)
 
 
-def drawn_twice(study, path):
-    plot(*study, path)
-    first = path.read_bytes()
-    plot(*study, path)
-    assert path.read_bytes() == first
-    return first
-
-
-@pytest.mark.parametrize(("name", "begins"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF")])
-def test_formats(study, tmp_path, trace_of, name, begins):
+@pytest.fixture
+def small(study, trace_of):
     trace = trace_of((0, 10, 10, 2), (1, 5, 5, 2))
-    assert drawn_twice((trace, [run(trace, procs=2)]), tmp_path / name).startswith(begins)
+    return trace, [run(trace, "fifo", procs=2, placements=True)]
 
 
-def test_a_drawing_has_texts_that_can_be_searched(study, tmp_path):
-    drawing = drawn_twice(study, tmp_path / "a.svg")
-    assert drawing.startswith(b"<?xml")
-    root = ElementTree.fromstring(drawing)
-    words = {node.text for node in root.iter() if node.text}
+@pytest.mark.parametrize(("name", "begins"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.svg", b"<?xml")])
+def test_formats(small, tmp_path, name, begins):
+    path = tmp_path / name
+    plot(*small, path)
+    first = path.read_bytes()
+    assert first.startswith(begins)
+    plot(*small, path)
+    assert path.read_bytes() == first
+
+
+def test_a_drawing_has_texts_that_can_be_searched(small, tmp_path):
+    trace, results = small
+    plot(trace, [*results, run(trace, "firstfit", procs=2, placements=True)], tmp_path / "a.svg")
+    words = {node.text for node in ElementTree.parse(tmp_path / "a.svg").iter() if node.text}
     assert {"cores in use", "jobs waiting", "cores of the job", "fifo", "firstfit", "target"} <= words
 
 
