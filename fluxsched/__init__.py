@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fluxsched.client.aio import connect
     from fluxsched.client.blocking import connect_sync
+    from fluxsched.client.executor import Executor, JobError
     from fluxsched.core.hostlist import Hostlist
     from fluxsched.core.idset import Idset
     from fluxsched.core.jobid import format_f58, parse_jobid
@@ -24,10 +25,12 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Disconnected": "fluxsched.errors",
+    "Executor": "fluxsched.client.executor",
     "FluxschedError": "fluxsched.errors",
     "Hostlist": "fluxsched.core.hostlist",
     "Idset": "fluxsched.core.idset",
     "Instance": "fluxsched.instance.instance",
+    "JobError": "fluxsched.client.executor",
     "Jobspec": "fluxsched.core.jobspec",
     "RPCError": "fluxsched.errors",
     "ResourceSet": "fluxsched.core.resources",
@@ -41,10 +44,12 @@ _HOME = {
 
 __all__ = [
     "Disconnected",
+    "Executor",
     "FluxschedError",
     "Hostlist",
     "Idset",
     "Instance",
+    "JobError",
     "Jobspec",
     "RPCError",
     "ResourceSet",

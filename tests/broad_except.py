@@ -27,5 +27,9 @@ BROAD_EXCEPT = {
     "fluxsched/system/loop.py:run_isolated": "a bug in one call is noted, and the others are made",
     "fluxsched/system/loop.py:isolated_work": "the same of long work",
     "fluxsched/system/loop.py:_turn": "the shell's last line: a bug ends the instance, with its story",
+    "fluxsched/client/executor.py:run": "what a call raised is the exception of its future",
+    "fluxsched/client/executor.py:_pickled": "what pickling objects of a caller raises is why they are not sent",
+    "fluxsched/client/run_call.py:main": "what a call raises is sent back",
+    "fluxsched/client/run_call.py:_pickled": "the same of a result that cannot be",
     "fluxsched/scheduler/host.py:_schedule": "a plugin's bug ends the scheduler, not the instance",
 }

@@ -16,6 +16,8 @@ CALLS = {
 }  # fmt: skip
 ALLOWED = {
     "fluxsched/cli/bulksubmit.py": "--define: an expression of the command line, in the typist's own process",
+    "fluxsched/client/executor.py": "calls of the user's own program, and what their own jobs return",
+    "fluxsched/client/run_call.py": "the same, in a job of that user",
 }
 
 

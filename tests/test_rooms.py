@@ -20,6 +20,7 @@ LIMIT = re.compile(r"_(MAX|LIMIT)(_S)?$")
 
 DOUBLES = {
     "Effect": "what a state machine has the shell do: each has its own, and they do not import each other",
+    "Executor": "what runs an instance's jobs, or for a Python program jobs as concurrent.futures has them",
     "Grow": "targets join a group (RFC 28's response), or a running job (a policy's decision)",
     "Shrink": "targets leave a group (RFC 28's response), or a running job (a policy's decision)",
 }  # names with one meaning in several packages
