@@ -25,6 +25,7 @@ LIVE: tuple[Keys, ...] = (
     ("resource", "path"),
     ("resource", "config"),
     ("resource", "exclude"),
+    ("resource", "withhold"),
     ("resource", "groups"),
     ("resource", "shared"),
     ("topology",),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fluxsched.config.discovery import CORES_MAX, GPUS_MAX, MachineTopology
 from fluxsched.config.toml import TomlFault, raise_faults
-from fluxsched.config.values import Config, HostEntry
+from fluxsched.config.values import Config, HostEntry, withheld
 from fluxsched.core.constraint import parse_targets
 from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
 from fluxsched.core.idset import EMPTY, Idset
@@ -159,7 +159,8 @@ def build_inventory(
     found = changed(replace(found, source=found.inventory.resources))
     groups = _groups(config, found.inventory.resources, faults)
     outages = _outages(config, found.inventory.resources, faults)
-    resources = _with_queue_members(config, found.inventory.resources, faults)
+    resources = _without_withheld(config, found.inventory.resources, faults)
+    resources = _with_queue_members(config, resources, faults)
     if config.resource.shared:
         resources = resources.with_shared(config.resource.shared)
     resources = _connected(config, resources)
@@ -351,6 +352,27 @@ def _with_queue_members(config: Config, resources: ResourceSet, faults: list[Tom
             resources = resources.add_property(LOCAL_PREFIX + name, ranks)
         except InvalidValue as fault:
             faults.append(TomlFault(config.line(f"queues.{name}", "hosts"), f"[queues.{name}] hosts: {fault}"))
+    return resources
+
+
+def _without_withheld(config: Config, resources: ResourceSet, faults: list[TomlFault]) -> ResourceSet:
+    """Return the resources without the system's own cores; adds a fault for targets that are unknown, or lack them, or
+    would have none left.
+    """
+    line = config.line("resource", "withhold")
+    for cores, text in withheld(config.resource.withhold):
+        try:
+            mine = resources.restrict(_targets(text, resources))
+            unlike = [each.ranks for each in mine.entries if not cores < each.children.cores]
+            if unlike:
+                named = "; ".join([describe(resources, ranks) for ranks in unlike])
+                raise InvalidValue(f"{named} have no cores {cores}, or no others: leave each a core")
+        except InvalidValue as fault:
+            faults.append(TomlFault(line, f"[resource] withhold {cores}@{text}: {fault}"))
+            continue
+        left = [(each.ranks, each.children - Children(cores)) for each in mine.entries]
+        others = [(each.ranks, each.children) for each in resources.without(mine.ranks).entries]
+        resources = replace(resources, entries=merge([*left, *others]).entries)
     return resources
 
 

@@ -44,6 +44,7 @@ from fluxsched.config.values import (
     read_outages,
     read_page,
     read_topology,
+    withheld,
 )
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.hostlist import Hostlist
@@ -228,6 +229,7 @@ def _resource(table: TomlTable, directory: Path) -> ResourceConfig:
     if EXCLUDE in groups and "exclude" in table:
         table.fault("exclude", f"is [resource.groups] {EXCLUDE} too, which is the same group: give one of them")
     exclude = groups.pop(EXCLUDE, exclude)
+    withhold = table.text("withhold", withheld) or ""
     heartbeat_s, torpid_after_s, offline_after_s = _silence(table)
     lost_after_s = table.duration_s("lost-after")
     table.done()
@@ -241,6 +243,7 @@ def _resource(table: TomlTable, directory: Path) -> ResourceConfig:
         offline_after_s,
         lost_after_s if lost_after_s is not None and math.isfinite(lost_after_s) else None,
         shared,
+        withhold,
     )
 
 

@@ -19,7 +19,7 @@ from fluxsched.config.submit_filters import check_filter, located_filter
 from fluxsched.config.toml import KeyPath, Lines, TomlFault, TomlTable
 from fluxsched.core.constraint import SET_KINDS
 from fluxsched.core.hostlist import Hostlist
-from fluxsched.core.idset import EMPTY
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.limits import SiteLimit
 from fluxsched.core.outages import Outage, checked
 from fluxsched.core.programs import SiteProgram
@@ -462,6 +462,17 @@ class HostEntry:
     amounts: Amounts = ()
 
 
+def withheld(text: str) -> list[tuple[Idset, str]]:
+    """Return the cores and targets in `CORES@TARGETS`, several behind spaces. Raises InvalidValue."""
+    found: list[tuple[Idset, str]] = []
+    for part in text.split():
+        cores, at, targets = part.partition("@")
+        if not (cores and at and targets):
+            raise InvalidValue(f"{part!r} is not CORES@TARGETS, such as 0-1@n[0-99]")
+        found.append((Idset.parse(cores), targets))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceConfig:
     """`[resource]`: where R comes from (`path` or `entries`, or neither), groups as texts, and when silence counts."""
@@ -478,6 +489,8 @@ class ResourceConfig:
     """Seconds offline until a discovered target counts as lost; None: never."""
     shared: Amounts = ()
     """Countable resources that the instance has once."""
+    withhold: str = ""
+    """Cores of targets that are in no R, such as `0-1@n[0-99]`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -317,6 +317,37 @@ def test_exclude_among_the_groups_has_its_own_line():
         build_inventory(config, fake="5x2", topology=unasked)
 
 
+def test_withheld_cores_are_in_no_r():
+    text = (
+        '[resource]\nwithhold = "0-1@fake[0-1] 3@property:ssd"\n'
+        '[[resource.config]]\nhosts = "fake[1-2]"\nproperties = ["ssd"]'
+    )
+    found = build_inventory(parse_config(text, "s.toml"), fake="4x4+1", topology=unasked)
+    assert found.inventory.resources.summary() == (
+        "rank0/core[2-3],gpu0 rank1/core2,gpu0 rank2/core[0-2],gpu0 rank3/core[0-3],gpu0"
+    )
+    assert str(found.inventory.resources.nodelist) == "fake[0-3]"
+
+
+@pytest.mark.parametrize(
+    ("withhold", "named"),
+    [
+        ("0-1@fake[0-9]", r"\[resource\] withhold 0-1@fake\[0-9\]: unknown hosts fake\[5-9\]"),
+        ("2@0", r"rank 0 \(fake0\) have no cores 2, or no others"),
+        ("0-1@all", r"ranks 0-4 \(fake\[0-4\]\) have no cores 0-1, or no others: leave each a core"),
+        ("0-1", "'0-1' is not CORES@TARGETS"),
+        ("x@0", "'x' is neither"),
+    ],
+)
+def test_withheld_cores_that_cannot_be_have_their_line(withhold, named):
+    def start():
+        config = parse_config(f'[resource]\nwithhold = "{withhold}"', "s.toml")
+        build_inventory(config, fake="5x2", topology=unasked)
+
+    with pytest.raises(InvalidValue, match=rf"s\.toml:2: .*{named}"):
+        start()
+
+
 def test_a_queue_needs_a_host():
     with pytest.raises(InvalidValue, match=r"s\.toml:2: \[queues\.a\] hosts: names no host"):
         build_inventory(parse_config('[queues.a]\nhosts = ""', "s.toml"), fake="5x2", topology=unasked)

@@ -201,7 +201,7 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         (
             '[resource]\npath = "R"\n\nexlude = "0"\n',
             "site.toml:4: [resource] unknown key 'exlude'; known keys: config, exclude, groups, heartbeat, lost-after, "
-            "offline-after, path, shared, torpid-after; did you mean 'exclude'?",
+            "offline-after, path, shared, torpid-after, withhold; did you mean 'exclude'?",
         ),
         (
             "[resorce]\n",

@@ -80,6 +80,18 @@ async def test_what_was_answered_is_there_after_kill_9(world):
     assert found == {str(rank): ("1" if rank == 2 else "1,3", f"r{rank}") for rank in range(8)}
 
 
+async def test_what_needs_withheld_cores_can_never_run(world):
+    site = await world.instance(fake="2x4", config='[resource]\nwithhold = "0@all"\n')
+    client = await world.client(site)
+    fits = await client.submit(job(6))
+    assert (await client.wait(fits))["success"]
+    assert await cores_of(client, fits) == "rank[0-1]/core[1-3]"
+    found, text = await world.second(site).refused("resource.drain", {"targets": "0", "cores": "0"})
+    assert (found, "without core0" in text) == (22, True)
+    ended = await client.wait(await client.submit(job(7)))
+    assert not ended["success"]
+
+
 async def test_refusals_name_all_and_change_nothing(world):
     site = await world.bare(fake="2x4")
     peer = world.second(site)
