@@ -22,7 +22,7 @@ BROAD_EXCEPT = {
     "fluxsched/services/job_effects.py:_launch": "a job that cannot be started fails alone",
     "fluxsched/executor/keeper.py:_start": "a job that cannot be started fails alone",
     "fluxsched/executor/keeper.py:serve": "the keeper's last line: its log must have the reason",
-    "fluxsched/engine/guard.py:_run_one": "the keeper's last line: its guard starts another one",
+    "fluxsched/engine/keeper.py:_run_one": "the keeper's last line: its guard starts another one",
     "fluxsched/store/store.py:ask": "a bug in a query is reported to who asked, and the thread goes on",
     "fluxsched/system/loop.py:run_isolated": "a bug in one call is noted, and the others are made",
     "fluxsched/system/loop.py:isolated_work": "the same of long work",

@@ -1,29 +1,34 @@
 """Clients on other hosts: tasks find their instance at sockets of the keeper of their host, which passes messages on.
 
-Law: a client of these sockets is a client of the instance like any other. Its messages stay in order, its loss is
+Laws: a client of these sockets is a client of the instance like any other. Its messages stay in order, its loss is
 reported once and after the last of them, and it ends with the connection between keeper and instance. On that
 connection all that keeper and instance send each other themselves goes first; then follow the messages of clients, in
 pieces, of each client in turn, and never more of them is on the way than a window: so neither a client that sends a lot
 nor one that does not read delays the keeper, or another client. A client's messages are not read before there is room
-for them, so that it waits as it would for a busy instance.
+for them, so that it waits as it would for a busy instance. Messages of `executor.wire` go within those of an instance:
+what arrives is what was sent, in order, whatever its size. One may have half a gigabyte, and is cut into pieces, none
+so large that heartbeats of the connection wait for it, or that a transport refuses it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import json
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fluxsched.errors import FluxschedError, LocalProtocolError, RemoteProtocolError
 from fluxsched.executor import wire as msg
-from fluxsched.executor.pieces import pieces
+from fluxsched.executor.base import no_op
+from fluxsched.executor.wire import PART_BYTES_MAX
 from fluxsched.protocol.framing import NORESPONSE, REQUEST, decode, encode, make_error, unpack_bundle
+from fluxsched.protocol.messages.instance import KeeperMessages
 from fluxsched.system.files import (
     INFO_NAME,
     LOCAL_NAME,
@@ -40,6 +45,7 @@ from fluxsched.system.loop import Timer, Turns
 from fluxsched.transport.base import (
     MESSAGE_BYTES_MAX,
     NO_PARTS,
+    PARTS_MAX,
     UNSENT_BYTES_MAX,
     Arrived,
     Lost,
@@ -50,8 +56,92 @@ from fluxsched.transport.base import (
 from fluxsched.transport.local import LocalServer
 from fluxsched.transport.zeromq import ZmqServer
 
-if TYPE_CHECKING:
-    import asyncio
+PIECE_BYTES: Final = 1 << 20
+"""Bytes of messages in one message of the instance."""
+REPORT_MESSAGES_MAX: Final = PARTS_MAX
+"""Messages, or pieces of one, in a message of the instance."""
+
+
+def pieces(parts: Sequence[bytes], piece_bytes: int = PIECE_BYTES) -> Iterator[KeeperMessages]:
+    """Yield the parts of a transport's message, of which `wire.packed` makes no more than fit, in pieces."""
+    taken: list[bytes] = []
+    room = piece_bytes
+    for part in parts:
+        begin = 0
+        while len(part) - begin > room:
+            taken.append(part[begin : begin + room])
+            yield KeeperMessages(taken, is_cut=True)
+            begin, taken, room = begin + room, [], piece_bytes
+        taken.append(part[begin:])
+        room -= len(part) - begin
+    if taken:
+        yield KeeperMessages(taken)
+
+
+class PieceInbox:
+    """Messages that have arrived in pieces, until they are received: the receiving half of a `transport.base.Client`.
+    """
+
+    def __init__(self, part_bytes_max: int = PART_BYTES_MAX) -> None:
+        self.lost: str | None = None
+        """See `Client.lost`."""
+        self._part_bytes_max = part_bytes_max
+        self._arrived: deque[list[bytes]] = deque()
+        self._begun: list[bytes] = []
+        """Pieces of a message that goes on."""
+        self._begun_bytes = 0
+        self._ended: str | None = None
+        self._wake: Callable[[], None] = no_op
+
+    def start(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+        """See `Client.start`."""
+        self._wake = wake
+        wake()
+
+    def add(self, one: KeeperMessages) -> None:
+        """Add messages. Raises RemoteProtocolError for too many, or one that is too large."""
+        messages = list(one.messages)
+        if not 0 < len(messages) <= REPORT_MESSAGES_MAX:
+            raise RemoteProtocolError(f"{len(messages)} messages of a keeper in one, expected 1-{REPORT_MESSAGES_MAX}")
+        if self._begun:
+            self._keep(messages.pop(0))
+            if one.is_cut and not messages:
+                return
+            messages.insert(0, b"".join(self._begun))
+            self._begun, self._begun_bytes = [], 0
+        if one.is_cut:
+            self._keep(messages.pop())
+        if messages:
+            self._arrived.append(messages)
+
+    def _keep(self, piece: bytes) -> None:
+        self._begun_bytes += len(piece)
+        if self._begun_bytes > self._part_bytes_max:
+            raise RemoteProtocolError(f"message of a keeper above the limit of {self._part_bytes_max} bytes")
+        self._begun.append(piece)
+
+    def _end(self, reason: str) -> None:
+        """Note that nothing will arrive any more; the first reason counts."""
+        if self._ended is None:
+            self._ended = reason
+        self._look()
+        self._wake()
+
+    def receive(self, limit: int) -> list[list[bytes]]:
+        """See `Client.receive`."""
+        arrived = self._arrived
+        taken = [arrived.popleft() for _ in range(min(limit, len(arrived)))]
+        self._look()
+        if arrived:
+            self._wake()
+        return taken
+
+    def _look(self) -> None:
+        if not self._arrived:
+            self.lost = self._ended
+
+
+# ---- relay
 
 log = logger("relay")
 

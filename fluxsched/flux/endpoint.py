@@ -57,11 +57,10 @@ from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.resource.module import ResourceModule
 from fluxsched.services.instance import InstanceService
 from fluxsched.services.job_effects import JobEffects
-from fluxsched.services.job_streams import JobInputs, JobStreams, OutputFollower
+from fluxsched.services.job_streams import STREAM_NAMES, Budget, JobInputs, JobStreams, OutputFollower, TaskOutput
 from fluxsched.services.jobs import LIST_ENTRIES_MAX, JobService, current_resources, stored_job, stored_result
 from fluxsched.services.modules import ModuleService
 from fluxsched.services.resource import ResourceService
-from fluxsched.services.task_output import STREAM_NAMES, Budget, TaskOutput
 from fluxsched.store.store import Store
 from fluxsched.system.loop import Turns
 

@@ -27,7 +27,6 @@ from fluxsched.sched.admission import AdmissionControl
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.fair.accounts import Account
 from fluxsched.sched.fair.usage import UsageBook, safe_of
-from fluxsched.sched.pool.allowed_targets import need_of
 from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, mask_of, words_of
 from fluxsched.sched.pool.placement import (
     NO_TARGET,
@@ -45,6 +44,7 @@ from fluxsched.sched.pool.placement import (
     ranks_in,
 )
 from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.select_targets import need_of
 from fluxsched.sched.queue import PendingJobs
 from fluxsched.sched.sorted_jobs import AdmissionTerms
 

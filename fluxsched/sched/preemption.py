@@ -23,11 +23,9 @@ from fluxsched.core.quantities import Amounts
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.fair.accounts import RATE_WINDOW_S, Account, FairSettings
 from fluxsched.sched.ledger import ElasticPart, JobAllocation, Ledger, without_ranks
-from fluxsched.sched.pool.allowed_targets import Need, PartChoice, need_of, slots_of_idle, slots_on
 from fluxsched.sched.pool.amounts import AskedAmounts
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, words_of
-from fluxsched.sched.pool.find_fit import WhatIf, room_for
-from fluxsched.sched.pool.left_out import LeftOut
+from fluxsched.sched.pool.find_fit import LeftOut, WhatIf, room_for
 from fluxsched.sched.pool.parts import Hall, by_suited, choices_of, offers, suited_ever, suited_now
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
@@ -42,7 +40,7 @@ from fluxsched.sched.pool.placement import (
     parts_in,
 )
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.select_targets import count_nodes
+from fluxsched.sched.pool.select_targets import Need, PartChoice, count_nodes, need_of, slots_of_idle, slots_on
 from fluxsched.sched.pool.switches import Place
 from fluxsched.sched.pool.target_class import TargetClass
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
-from fluxsched.executor.pieces import PieceInbox, pieces
+from fluxsched.executor.relay import PieceInbox, pieces
 from fluxsched.messaging.peers import Peer, RpcRequest, ping_answer
 from fluxsched.messaging.router import Router
 from fluxsched.protocol.messages.instance import KeeperConnectRequest, KeeperMessages

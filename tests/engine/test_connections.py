@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import Refused, RemoteProtocolError
-from fluxsched.executor.pieces import PIECE_BYTES, REPORT_MESSAGES_MAX, PieceInbox, pieces
+from fluxsched.executor.relay import PIECE_BYTES, REPORT_MESSAGES_MAX, PieceInbox, pieces
 from fluxsched.messaging.peers import PeerLimits
 from fluxsched.messaging.router import Router
 from fluxsched.protocol import framing

@@ -17,14 +17,13 @@ import pytest
 
 from fluxsched.engine import keeper as keepers
 from fluxsched.engine import port as ports
-from fluxsched.engine.guard import GuardLimits
-from fluxsched.engine.keeper import ConnectLimits, EngineKeeper, InstanceClient
+from fluxsched.engine.keeper import ConnectLimits, EngineKeeper, GuardLimits, InstanceClient
 from fluxsched.engine.port import LOOPBACK, KeeperPort, address_for
 from fluxsched.engine.report import INTRODUCTION_BYTES_MAX, HostReport, Introduction
 from fluxsched.errors import Refused
 from fluxsched.executor import wire as msg
 from fluxsched.executor.local import LocalExecutor
-from fluxsched.executor.pieces import PIECE_BYTES
+from fluxsched.executor.relay import PIECE_BYTES
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import decode, encode, make_request
 from fluxsched.protocol.messages.instance import KeeperConnectRequest
@@ -420,7 +419,7 @@ async def test_an_instance_that_starts_again_listens_where_it_did_with_the_keys_
 FAILING = """
 import sys
 from pathlib import Path
-from fluxsched.engine.guard import GuardLimits, KeeperGuard
+from fluxsched.engine.keeper import GuardLimits, KeeperGuard
 
 def serve(scratch):
     with open(sys.argv[1], "a") as file:

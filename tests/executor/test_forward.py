@@ -24,7 +24,7 @@ from fluxsched.executor.base import JobLaunch, TaskSettings, spool_directory
 from fluxsched.executor.forward import FORWARD_LIMITS, TASK_NUMBER_MAX, ForwardLimits, OutputForwarder, OutputReceiver
 from fluxsched.executor.io import SHARED
 from fluxsched.executor.layout import TASKS_JOB_MAX
-from fluxsched.services.task_output import Budget, TaskOutput
+from fluxsched.services.job_streams import Budget, TaskOutput
 from tests.generated.share import first
 from tests.r import r_of
 

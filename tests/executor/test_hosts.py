@@ -23,8 +23,8 @@ from fluxsched.executor.hosts import HostsExecutor
 from fluxsched.executor.keeper import UNANSWERED_MAX, KeeperLease, KeeperOutside, KeeperService, LeaseTerms
 from fluxsched.executor.layout import program_of
 from fluxsched.executor.relay import HostRelay, RelayServer
-from fluxsched.executor.remote import RemoteKeeper
 from fluxsched.executor.wire import PmiFence, PmiFenceDone
+from fluxsched.instance.hosts import RemoteKeeper
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import TurnGroup, TurnMember, Turns
 from fluxsched.transport.local import StreamClient

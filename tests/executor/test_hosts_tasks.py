@@ -21,7 +21,7 @@ from fluxsched.errors import Refused
 from fluxsched.executor.base import JobLaunch, Reports, ResumedJob, TaskSettings, spool_directory
 from fluxsched.executor.keeper import KeeperOutside, KeeperService, LeaseTerms
 from fluxsched.executor.local import LocalExecutor
-from fluxsched.services.task_output import Budget, TaskOutput
+from fluxsched.services.job_streams import Budget, TaskOutput
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
 from tests.executor.test_hosts import HOSTS, Site

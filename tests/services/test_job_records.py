@@ -16,8 +16,7 @@ from fluxsched.errors import InvalidValue, Refused
 from fluxsched.executor.base import spool_directory
 from fluxsched.executor.layout import TASKS_JOB_MAX
 from fluxsched.services import job_effects
-from fluxsched.services.job_streams import OUTPUT_POLL_S
-from fluxsched.services.task_output import CHUNK_BYTES, TASK_CHUNKS, TURN_LOOKS, Budget, TaskOutput
+from fluxsched.services.job_streams import CHUNK_BYTES, OUTPUT_POLL_S, TASK_CHUNKS, TURN_LOOKS, Budget, TaskOutput
 
 # Ended jobs are forgotten when they are too many or too old: logs, what they printed, and what no other job shares.
 

@@ -34,9 +34,9 @@ from fluxsched.sched.hooks.chain import (
 )
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.running_jobs import RunningJobs
-from fluxsched.sched.pool.allowed_targets import Narrowed, restricted
 from fluxsched.sched.pool.placement import WORST_FIT, Fits, Shape
 from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.select_targets import Narrowed, restricted
 from fluxsched.sched.sorted_jobs import PendingJob, Skips
 
 

@@ -34,8 +34,8 @@ from fluxsched.sched.hooks.chain import (
     wrong,
 )
 from fluxsched.sched.ledger import JobAllocation
-from fluxsched.sched.pool.allowed_targets import Narrowed, restricted
 from fluxsched.sched.pool.placement import Fits, Shape, parts_in
+from fluxsched.sched.pool.select_targets import Narrowed, restricted
 from fluxsched.sched.sorted_jobs import PendingJob
 
 

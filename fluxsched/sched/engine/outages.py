@@ -14,8 +14,7 @@ from fluxsched.core.quantities import format_duration
 from fluxsched.sched.engine.group import Group
 from fluxsched.sched.engine.held_jobs import end_of
 from fluxsched.sched.engine.policy_queue import TimeText
-from fluxsched.sched.pool.find_fit import find_fit, place_now
-from fluxsched.sched.pool.left_out import LeftOut, Returned
+from fluxsched.sched.pool.find_fit import LeftOut, Returned, find_fit, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, Fits, Insufficient, Outcome
 from fluxsched.sched.sorted_jobs import PendingJob
 

@@ -63,9 +63,9 @@ from fluxsched.sched.plan.pool_plan import PoolPlan
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
 from fluxsched.sched.policies.backfill import give_way, seat_awaiting
 from fluxsched.sched.policy import PAUSE_EVERY, Running, Stages
-from fluxsched.sched.pool.allowed_targets import Narrowed, restricted
 from fluxsched.sched.pool.find_fit import find_fit, find_on
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Outcome, Shape, Shapes, ranks_in
+from fluxsched.sched.pool.select_targets import Narrowed, restricted
 from fluxsched.sched.preemption import Preemptions, WhatIfPreempted
 from fluxsched.sched.queue import AccountLines
 from fluxsched.sched.sorted_jobs import FIFO, PendingJob, Skips

@@ -21,12 +21,11 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.core.request import ONE
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.pool.allowed_targets import need_of, slots_on
 from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_SHIFT, ids_of
 from fluxsched.sched.pool.find_fit import room_for
 from fluxsched.sched.pool.placement import Block, Blocks, Part, Shape, blocks_of, joined, on_targets, parts_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.select_targets import count_nodes, count_slots
+from fluxsched.sched.pool.select_targets import count_nodes, count_slots, need_of, slots_on
 from fluxsched.sched.pool.switches import Place
 
 GAINS_MAX = 64

@@ -24,8 +24,7 @@ from fluxsched.sched.plan.counted_plan import Planner
 from fluxsched.sched.plan.earliest import IdLayout, Timeline
 from fluxsched.sched.plan.running_jobs import RunningJobs, touches
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits
-from fluxsched.sched.pool.find_fit import WhatIf, find_fit
-from fluxsched.sched.pool.left_out import LeftOut, Returned
+from fluxsched.sched.pool.find_fit import LeftOut, Returned, WhatIf, find_fit
 from fluxsched.sched.pool.parts import Hall, by_suited, choices_of, nodes_of, offers, suited_ever, suited_now
 from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, Block, Fits, Shape
 from fluxsched.sched.pool.pool import Pool

@@ -1,18 +1,25 @@
-"""Finding a place for a request on what is free now: `find_fit`, and `place_now`, which also says why there is none;
-and what-ifs, hypothetical changes of the real pool, which are undone with a log instead of a copy.
+"""Finding a place for a request on what is free now: `find_fit`, and `place_now`, which also says why there is none.
 
-Law: finding counts what is free, decides how much of a range to grant, then selects targets in order, and changes
-nothing. A request for one target looks at one small mask per GPU count, one summary and one word; one for many goes
-over words, 512 targets at a time, and only when the levels hold enough of them. Ranges: as many slots a node as still
-leave enough nodes, then as many nodes (or slots) as are free. A target gets as many slots as fit on it, so a job
-touches few. Exclusive requests take idle targets whole.
+Two contexts change what is found, and are undone when they are left: `WhatIf` changes the pool itself, with a log
+instead of a copy, and `LeftOut` leaves targets out of one shape's choice, since outages keep them:
 
     with WhatIf(pool) as what_if:
         for blocks in ends:  # running jobs, the earliest end first
             what_if.give(blocks)
+    with LeftOut(pool, shape, pool.outages.barred(now_s, end_s)):
+        fit = find_fit(pool, shape, placement)
 
-Leaving the block of a what-if undoes every change, last first, and only what was learnt remains. The ledger refuses to
-commit while one is open, so a policy does not yield inside.
+Targets that are down since an outage keeps them are usable once it is over (`Returned`).
+
+Laws: finding counts what is free, decides how much of a range to grant, then selects targets in order, and changes
+nothing. A request for one target looks at one small mask per GPU count, one summary and one word; one for many goes
+over words, 512 targets at a time, and only when the levels hold enough of them. Ranges: as many slots a node as still
+leave enough nodes, then as many nodes (or slots) as are free. A target gets as many slots as fit on it, so a job
+touches few. Exclusive requests take idle targets whole. Leaving the block of a what-if undoes every change, last first,
+and only what was learnt remains; the ledger refuses to commit while one is open, so a policy does not yield inside. The
+choice of a job depends on when it would end, and that of its shape does not, so what is left out is put back;
+feasibility ignores it (`ever`). What is worked out for a shape and the same targets left out is kept for a generation
+of the pool.
 """
 
 from __future__ import annotations
@@ -25,10 +32,8 @@ from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.pool.allowed_targets import Choice, Prepared, most_slots, need_of, restricted
 from fluxsched.sched.pool.amounts import AmountTarget, AskedAmounts, is_single
 from fluxsched.sched.pool.bitset import BITS, lowest, mask_of
-from fluxsched.sched.pool.near import Nearest, hops_count
 from fluxsched.sched.pool.parts import choices_of, place_parts
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
@@ -43,10 +48,84 @@ from fluxsched.sched.pool.placement import (
     instance_block,
 )
 from fluxsched.sched.pool.pool import Pool, free_of
-from fluxsched.sched.pool.select_targets import Preferred, count_nodes, count_slots, select_nodes, select_slots
-from fluxsched.sched.pool.switches import Room
+from fluxsched.sched.pool.select_targets import (
+    Choice,
+    Narrowed,
+    Preferred,
+    Prepared,
+    Remaining,
+    count_nodes,
+    count_slots,
+    most_slots,
+    need_of,
+    restricted,
+    select_nodes,
+    select_slots,
+)
+from fluxsched.sched.pool.switches import Nearest, Room, hops_count
 from fluxsched.sched.pool.target_class import TargetClass
 from fluxsched.sched.pool.why_no_fit import why_no_fit
+
+
+class LeftOut:
+    """Nothing is placed on the targets of the mask `barred` within the `with` block, for this shape; blocks nest."""
+
+    __slots__ = ("_barred", "_kept", "_narrowed", "_pool", "_prepared", "_shape")
+
+    def __init__(self, pool: Pool, shape: Shape, barred: int) -> None:
+        self._pool = pool
+        self._shape = shape
+        self._barred = barred
+        self._narrowed: Narrowed | None = None
+        self._prepared: Prepared | None = None
+        self._kept: Remaining | None = None
+
+    def __enter__(self) -> LeftOut:
+        if self._barred:
+            pool, shape = self._pool, self._shape
+            base = self._narrowed = pool.narrowed.get(shape.number)
+            self._prepared = pool.prepared.pop(shape.number, None)
+            kept = pool.remaining.get((shape.number, self._barred))
+            if kept is None or kept.base is not base:
+                kept = pool.keep_remaining(shape, self._barred, base)
+            pool.narrowed[shape.number] = kept.narrowed
+            if kept.prepared is not None:
+                pool.prepared[shape.number] = kept.prepared
+            self._kept = kept
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+        if self._kept is None:
+            return
+        pool, number = self._pool, self._shape.number
+        self._kept.prepared = pool.prepared.pop(number, None)
+        if self._prepared is not None:
+            pool.prepared[number] = self._prepared
+        if self._narrowed is None:
+            del pool.narrowed[number]
+        else:
+            pool.narrowed[number] = self._narrowed
+
+
+class Returned:
+    """These targets of the pool, which are down, count as usable within the `with` block."""
+
+    __slots__ = ("_pool", "_targets")
+
+    def __init__(self, pool: Pool, targets: Idset) -> None:
+        self._pool = pool
+        self._targets = targets
+
+    def __enter__(self) -> None:
+        if self._targets:
+            self._pool.set_up(self._targets)
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+        if self._targets:
+            self._pool.set_down(self._targets)
+
+
+# ---- find_fit
 
 PREPARED_MAX = 4096
 """Shapes that are kept prepared in a generation; 1 KiB each."""

@@ -21,9 +21,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ONE_PART
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.pool.allowed_targets import Candidates, Narrowed, PartChoice, need_of, restricted
 from fluxsched.sched.pool.bitset import Bits, lowest, mask_of, words_of
-from fluxsched.sched.pool.near import hops_count
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
     LEAST_LOST,
@@ -36,8 +34,8 @@ from fluxsched.sched.pool.placement import (
     joined,
 )
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.select_targets import Preferred, emit
-from fluxsched.sched.pool.switches import PoolNetwork, Room, Rooms
+from fluxsched.sched.pool.select_targets import Candidates, Narrowed, PartChoice, Preferred, emit, need_of, restricted
+from fluxsched.sched.pool.switches import PoolNetwork, Room, Rooms, hops_count
 from fluxsched.sched.pool.target_class import TargetClass
 
 

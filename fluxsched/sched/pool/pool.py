@@ -20,12 +20,12 @@ from fluxsched.core.quantities import Amounts, less
 from fluxsched.core.resources import GrowingResources, ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
-from fluxsched.sched.pool.allowed_targets import Candidates, Choice, Narrowed, Prepared, Remaining, restricted
 from fluxsched.sched.pool.amounts import AmountTargets, AskedAmounts
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of, mask_of, words_of
 from fluxsched.sched.pool.countables import InstanceCountables
 from fluxsched.sched.pool.drained_parts import DrainedParts
 from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks, Shape, instance_amounts, instance_block, misplaced
+from fluxsched.sched.pool.select_targets import Candidates, Choice, Narrowed, Prepared, Remaining, restricted
 from fluxsched.sched.pool.switches import Rooms
 from fluxsched.sched.pool.target_class import LEVELS_MAX, Target, TargetClass, TargetClasses
 

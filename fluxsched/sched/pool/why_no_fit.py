@@ -14,18 +14,7 @@ from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.jobspec import Request
 from fluxsched.core.quantities import Amounts, amount_text, total
 from fluxsched.core.text import counted
-from fluxsched.sched.pool.allowed_targets import (
-    Candidates,
-    Choice,
-    Narrowed,
-    Need,
-    PartChoice,
-    need_of,
-    restricted,
-    slots_of_idle,
-)
 from fluxsched.sched.pool.amounts import AskedAmounts, is_single
-from fluxsched.sched.pool.near import Nearest, hops_count, layers_ever
 from fluxsched.sched.pool.parts import (
     Hall,
     NearEver,
@@ -41,8 +30,19 @@ from fluxsched.sched.pool.parts import (
 )
 from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, Infeasible, Insufficient, Shape
 from fluxsched.sched.pool.pool import Pool, down_in
-from fluxsched.sched.pool.select_targets import count_nodes, count_slots
-from fluxsched.sched.pool.switches import Room, Rooms
+from fluxsched.sched.pool.select_targets import (
+    Candidates,
+    Choice,
+    Narrowed,
+    Need,
+    PartChoice,
+    count_nodes,
+    count_slots,
+    need_of,
+    restricted,
+    slots_of_idle,
+)
+from fluxsched.sched.pool.switches import Nearest, Room, Rooms, hops_count, layers_ever
 
 
 def why_no_fit(pool: Pool, shape: Shape) -> Infeasible | Insufficient:

@@ -310,7 +310,7 @@ STORE = (
 _EXECUTOR = "fluxsched.executor"
 HOSTS = (
     Sabotage(
-        "give up a host before its lease is over", f"{_EXECUTOR}.remote:RemoteKeeper._await",
+        "give up a host before its lease is over", "fluxsched.instance.hosts:RemoteKeeper._await",
         "self._turns.after(self._fence_s,", "self._turns.after(1.0,",
     ),
     Sabotage(
@@ -333,11 +333,11 @@ HOSTS = (
         "self._outside.clear(one.records, self._cleared)", 'self._cleared(dict.fromkeys(one.records, "gone"))',
     ),
     Sabotage(
-        "use a host before it is known what is left there", f"{_EXECUTOR}.remote:RemoteKeeper.attach",
+        "use a host before it is known what is left there", "fluxsched.instance.hosts:RemoteKeeper.attach",
         "    link.send()\n", "    link.send()\n    self._tell(True)\n",
     ),
     Sabotage(
-        "ask once for a host that is lost", f"{_EXECUTOR}.remote:RemoteKeeper._fenced", "self._await()", "pass",
+        "ask once for a host that is lost", "fluxsched.instance.hosts:RemoteKeeper._fenced", "self._await()", "pass",
     ),
     Sabotage(
         "leave the gate of a killed part closed", f"{_EXECUTOR}.keeper:KeeperService._signal",
