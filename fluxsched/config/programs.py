@@ -1,4 +1,4 @@
-"""Readers of `[prolog]` and `[epilog]`: programs of the site.
+"""Readers of `[prolog]`, `[epilog]` and `[health]`: programs of the site.
 
 Law: a program is looked up when the file is read, so that a start and `config check` refuse one that is missing or that
 this user cannot execute. A relative path counts from the directory of the file; a name without a slash is looked up in
@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Final
 
 from fluxsched.config.toml import TomlTable
-from fluxsched.core.programs import PROGRAM_PATH, SiteProgram, check_words, parse_words
+from fluxsched.core.programs import PROGRAM_PATH, WHEN, HealthCheck, SiteProgram, check_words, parse_words
 from fluxsched.core.text import shown
 from fluxsched.errors import InvalidValue
 
 PER_HOST, PER_JOB = "host", "job"
 PERILOG_TIMEOUT_S: Final = 60.0
 """Time limit of a prolog or an epilog (seconds), unless `timeout` sets another one: a job waits for it on all hosts."""
+HEALTH_INTERVAL_S: Final = 300.0
+"""Interval of health checks (seconds), unless `interval` sets another one."""
 PROGRAM_TIMEOUT_MAX_S: Final = 86_400.0
 """The longest time limit of a program: a day."""
 
@@ -33,6 +35,20 @@ def read_perilog(root: TomlTable, name: str, directory: Path) -> SiteProgram | N
     per = table.choice("per", (PER_HOST, PER_JOB)) or PER_HOST
     table.done()
     return None if words is None else SiteProgram(words, timeout_s, per == PER_HOST)
+
+
+def read_health(root: TomlTable, directory: Path) -> HealthCheck | None:
+    """Return the health check of `[health]`; None if there is none, or it is faulty."""
+    if "health" not in root:
+        return None
+    table = root.table("health")
+    words, timeout_s = read_words(table, directory), read_time(table, "timeout", PERILOG_TIMEOUT_S)
+    interval_s = read_time(table, "interval", HEALTH_INTERVAL_S)
+    when = [word.strip() for word in table.joined("when").split(",")] if "when" in table else list(WHEN)
+    if unknown := [word for word in when if word not in WHEN]:
+        table.fault("when", f"{shown(unknown[0])} is not one of {', '.join(WHEN)}: name some of them")
+    table.done()
+    return None if words is None else HealthCheck(SiteProgram(words, timeout_s), interval_s, frozenset(when))
 
 
 def read_words(table: TomlTable, directory: Path) -> tuple[str, ...] | None:

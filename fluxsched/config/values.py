@@ -22,7 +22,7 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.limits import SiteLimit
 from fluxsched.core.outages import Outage, checked
-from fluxsched.core.programs import SiteProgram
+from fluxsched.core.programs import HealthCheck, SiteProgram
 from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import (
@@ -618,6 +618,7 @@ class Config:
     ingest: IngestSettings = IngestSettings()
     prolog: SiteProgram | None = None
     epilog: SiteProgram | None = None
+    health: HealthCheck | None = None
 
     def where(self, table: str, key: str | int | None = None) -> str:
         """Return `file:line` of a key in a table named by its dotted path, for error texts."""

@@ -40,6 +40,20 @@ class SiteProgram:
         return self.words[0]
 
 
+AT_START, WHILE_IDLE, AT_END = "start", "idle", "end"
+WHEN: Final = (AT_START, WHILE_IDLE, AT_END)
+"""When a host is checked: before it goes online, now and then while no job uses it, and after each job."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """A program that says whether a host is good, the interval of its runs, and when it runs, some of WHEN."""
+
+    program: SiteProgram
+    interval_s: float
+    when: frozenset[str] = frozenset(WHEN)
+
+
 def parse_words(text: str) -> list[str]:
     """Return the words of a text that quotes them as for a shell. Raises InvalidValue, LimitExceeded."""
     try:

@@ -143,8 +143,8 @@ class PerilogReports:
     """As `failed`, or with True as `node_failed`, but its resources are in use until `freed`."""
     freed: Callable[[int], None]
     """(jobid): nothing is left to do for a job that has ended."""
-    drain: Callable[[str, str], None]
-    """(host, reason): a program has failed there."""
+    drain: Callable[[str, str, str], None]
+    """(host, reason, what): a program, such as `prolog`, has failed there."""
 
 
 @dataclass(frozen=True, slots=True)

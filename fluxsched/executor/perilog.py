@@ -289,20 +289,21 @@ class PerilogExecutor:
 
     def _run(self, job: PerilogJob, program: SiteProgram, then: Callable[[PerilogJob], None]) -> None:
         """Run a program on the hosts of a job, or on the first one; `then` is called when all have ended."""
-        job.status, job.reasons = 0, []
+        job.status, job.reasons, what = 0, [], "prolog" if program is self._prolog else "epilog"
         hosts = job.resources.nodelist.unique().hosts
         variables = self._variables(job)
         for host in hosts if program.is_per_host else hosts[:1]:
             number = self.programs.run(
-                program, host, job.resources, variables, partial(self._ended, job, program, host, then)
+                program, host, job.resources, variables, partial(self._ended, job, what, program, host, then)
             )
             job.programs[number] = host
         if not job.programs:
             self._turns.post(partial(then, job))
 
     def _ended(
-        self, job: PerilogJob, program: SiteProgram, host: str, then: Callable[[PerilogJob], None], end: ProgramEnd
-    ) -> None:
+        self, job: PerilogJob, what: str, program: SiteProgram, host: str, then: Callable[[PerilogJob], None],
+        end: ProgramEnd,
+    ) -> None:  # fmt: skip
         number = next(number for number, where in job.programs.items() if where == host)
         del job.programs[number]
         if not end.is_good:
@@ -310,7 +311,7 @@ class PerilogExecutor:
             reason = end.reason(program)
             job.reasons.append(f"{host}: {reason}")
             if end.is_run and not job.is_ending:
-                self._said.drain(host, reason)
+                self._said.drain(host, reason, what)
         if not job.programs:
             then(job)
 

@@ -73,6 +73,7 @@ from fluxsched.resource.changes import with_mirrors
 from fluxsched.resource.effects import Saved
 from fluxsched.resource.inventory import Inventory, Targets
 from fluxsched.resource.module import ResourceModule
+from fluxsched.services.health import HealthChecks
 from fluxsched.services.history import HistoryService, kept_conditions, look_at
 from fluxsched.services.ingest import SubmitFilters
 from fluxsched.services.instance import AgentService, InstanceService, MetricsService, TraceService
@@ -199,6 +200,7 @@ class Assembly:
             outside.started_s,
         )  # fmt: skip
         self._executors()
+        self.set_present = self.agents.set_present if self._health is None else self._health.set_present
         self.router.guard(DiskGuard(self.store, self.turns, outside.disk_shortage).guards())
         self.turns.at_end(self.store.flush)
         self.turns.at_end(self.router.flush)
@@ -285,17 +287,22 @@ class Assembly:
     def _with_programs(self, reports: Reports) -> dict[str, Executor]:
         """Return the executors by name; that of this instance's jobs runs the programs of the configuration, too."""
         config, effects, found = self.settings.config, self.effects, dict[str, Executor]()
-        if config.prolog is None and config.epilog is None:
+        self._health: HealthChecks | None = None
+        if config.prolog is None and config.epilog is None and config.health is None:
             return self.outside.executors(reports)
 
         def make(own: Reports) -> Executor:
             found.update(self.outside.executors(own))
             return found["local"]
 
-        found["local"] = PerilogExecutor(
+        found["local"] = perilog = PerilogExecutor(
             self.turns, reports, make, self.new_id, lambda: effects.settings,
             lambda jobid: effects.manager.jobs.get(jobid).userid, config.prolog, config.epilog,
         )  # fmt: skip
+        if config.health is not None:
+            online = self.agents.set_present
+            self._health = HealthChecks(self.resource, perilog.programs, self.turns, config.health, online)
+            effects.add_listener(self._health)
         return found
 
     def enclosed_targets(self, outer: ResourceSet, left: Callable[[Idset], None]) -> EnclosedTargets:
@@ -344,7 +351,12 @@ class Assembly:
         for server in self.outside.all_servers():
             server.start(loop, self.turns.wake)
         self.turns.wall_s = self.turns.clock.wall_s()
-        self.agents.embed(self._ours(self.settings.sources))
+        ours = self._ours(self.settings.sources)
+        if self._health is None:
+            self.agents.embed(ours)
+        else:
+            for host in self.resource.module.resources.hosts(ours).unique().hosts:
+                self._health.set_present(host, True)
         self.turns.start(loop)
         self.turns.post(self.clusters.open)
         self.turns.post(self.filters.open)

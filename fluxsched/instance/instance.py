@@ -302,7 +302,7 @@ class Instance:
             log.error("host %s has no targets: the resources cannot be read again: %s: %s", host, fault, remedy)
 
     def _set_present(self, host: str, is_present: bool) -> None:
-        self._parts.agents.set_present(host, is_present)
+        self._parts.set_present(host, is_present)
 
     @uncollected()
     def _restore(self, restored: StoredState) -> None:

@@ -1,10 +1,11 @@
 """Drains, presence of targets, and which of them jobs hold: what decides whether a target may be used (RFC 44).
 
-Laws: a request to drain (an administrator takes a target out of service for new jobs; who, when and why are stored) is
-refused whole, naming all offenders, or done whole. A drain belongs to the host, survives a restart, and stays with a
-lost target. One made for a graceful move (`for_move`) is undone by the move, one that an outage made (`outage` is its
-name) by its end; as soon as a person overwrites it, it is theirs and stays. Of presence, only a change is an event;
-only online targets are torpid: one that goes offline stops being torpid, and one that comes back is lively.
+Laws: a request to drain (an administrator takes a target out of service for new jobs; who, when and why are stored)
+is refused whole, naming all offenders, or done whole. A drain belongs to the host, survives a restart, and stays with
+a lost target. One made for a graceful move (`for_move`) is undone by the move, one that an outage made (`outage` is
+its name) by its end; as soon as a person overwrites it, it is theirs and stays, as is one that a program of the site
+made. Of presence, only a change is an event; only online targets are torpid: one that goes offline stops being
+torpid, and one that comes back is lively.
 
 A target is held, by the job manager's record, from the moment its scheduler's success arrives until the stored
 `release` that names it; several jobs may share a target. Every change costs the size of the job, not of the machine.
@@ -24,6 +25,9 @@ from fluxsched.resource.inventory import Targets, are
 
 OVERWRITE = {"none": 0, "update": 0, "overwrite": 1, "force-overwrite": 2}
 """Each mode of a drain request and the `overwrite` that RFC 44 records for it."""
+
+PROGRAM_USERS = "fluxsched:"
+"""Beginning of the users of drains that programs of the site have made: names that no account has."""
 
 REASON_CHARS_MAX = 1024
 """A reason is a line for people; it is stored once a target and repeated in every status."""
@@ -185,7 +189,10 @@ class Drains:
     def _overwrite(self, targets: Idset, drain: Drain, keep_time: bool) -> None:
         for rank in targets:
             before = self._of.get(rank) if keep_time else None
-            made = drain if before is None else replace(before, reason=drain.reason, for_move=False, outage="")
+            made = drain
+            if before is not None:
+                user = drain.user if (before.user or "").startswith(PROGRAM_USERS) else before.user
+                made = replace(before, reason=drain.reason, user=user, for_move=False, outage="")
             self._of[rank] = made
             self._out.save("drain", self._targets.key(rank), made.to_row())
         self.drained |= targets

@@ -436,8 +436,8 @@ class JobEffects:
         self._running.pop(jobid, None)
         self.perform(self.manager.execution.finished(jobid, status, self.now_s, release=True, usage=usage))
 
-    def perilog_reports(self, drain: Callable[[str, str], None]) -> PerilogReports:
-        """Return the reports about programs before and after jobs; `drain` is called with a host and the reason."""
+    def perilog_reports(self, drain: Callable[[str, str, str], None]) -> PerilogReports:
+        """Return the reports about programs before and after jobs; see `PerilogReports.drain`."""
         return PerilogReports(self._noted, self._unprepared, self._ended, self._failed, self._freed, drain)
 
     def _noted(self, jobid: int, name: str, context: dict[str, Any]) -> None:

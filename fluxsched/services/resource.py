@@ -52,6 +52,7 @@ from fluxsched.protocol.messages.resource import (
     UndrainRequest,
 )
 from fluxsched.protocol.sessions import AcquireServer, AcquireState, read_acquire, to_messages
+from fluxsched.resource.drain import PROGRAM_USERS
 from fluxsched.resource.effects import (
     HISTORY_EVENTS_MAX,
     AcquisitionEnded,
@@ -272,11 +273,13 @@ class ResourceService:
         self._keep_expiration(expiration_s, self._turns.wall_s)
         self.answer(request)
 
-    def drain_host(self, host: str, reason: str) -> None:
-        """Drain the targets of a host where a program of the site has failed; reasons that there are stay."""
+    def drain_host(self, host: str, reason: str, what: str) -> None:
+        """Drain the targets of a host where a program of the site has failed, as the user `fluxsched:WHAT`, which no
+        account can be; reasons that there are stay.
+        """
         targets = self.module.resources.ranks_of(host) & self.module.drainable - self.module.drained
         if targets:
-            self.perform(self.module.drain(targets, reason, "update", None, self._turns.wall_s))
+            self.perform(self.module.drain(targets, reason, "update", f"{PROGRAM_USERS}{what}", self._turns.wall_s))
 
     def set_expiration(self, expiration_s: float) -> None:
         """Change when the whole resource set ends (seconds since the epoch, 0 for never)."""

@@ -62,6 +62,16 @@ def test_a_faulty_program_is_refused_with_value_limit_and_remedy(name: str, text
     assert "site.toml:" in str(fault.value)
 
 
+def test_a_health_check_has_an_interval_and_times_at_which_it_runs(name: str) -> None:
+    config = parse_config("[health]\nprogram = './check'\nwhen = 'idle, end'\ninterval = '2m'\n", name)
+    assert config.health is not None
+    assert (config.health.interval_s, config.health.when) == (120.0, {"idle", "end"})
+    with pytest.raises(InvalidValue, match=r"interval: 0 s is not within 0.1 s and 86400 s"):
+        parse_config("[health]\nprogram = './check'\ninterval = 0\n", name)
+    with pytest.raises(InvalidValue, match=r"when: .night. is not one of start, idle, end: name some of them"):
+        parse_config("[health]\nprogram = './check'\nwhen = 'start,night'\n", name)
+
+
 def test_words_are_limited() -> None:
     assert len(parse_words("a " * PROGRAM_WORDS_MAX)) == PROGRAM_WORDS_MAX
     with pytest.raises(LimitExceeded, match=f"{PROGRAM_WORDS_MAX + 1} words are above the limit"):

@@ -16,6 +16,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.programs import OUTPUT_BYTES_MAX
 from fluxsched.errors import FluxschedError
 from fluxsched.instance.instance import Instance
+from fluxsched.services.health import TIMEOUTS_MAX
 from fluxsched.system.processes import children_of, stat_of
 from tests.site import WAIT_S, World
 
@@ -247,3 +248,104 @@ async def test_programs_run_on_the_hosts_of_an_engine(world: World, site: Site, 
     assert str(instance.resource.module.drained) == "0"
     assert sorted(site.noted)[:1] == ["p0 epilog"]
     assert sorted(site.noted)[-2:] == ["p2 epilog", "p2 prolog"]
+
+
+# -- health checks
+
+
+async def drains(instance: Instance) -> dict[str, tuple[str | None, str | None]]:
+    """Return reason and user of the drains."""
+    return {
+        str(ranks): (line.reason, line.user) for ranks, line in instance.resource.module.status()["drain"].items()
+    }
+
+
+async def test_a_host_is_checked_before_it_goes_online(world: World, site: Site, eventually: Eventually) -> None:
+    site.program("health", f"note health; while [ ! -e {site.notes}.go ]; do sleep 0.01; done", when="start")
+    instance = await site.start(fake="2x1")
+    await eventually(lambda: len(site.noted) == 2)
+    assert not instance.resource.module.usable("default")
+    Path(f"{site.notes}.go").touch()
+    await eventually(lambda: str(instance.resource.module.usable("default")) == "0-1")
+    assert not instance.resource.module.drained
+
+
+@pytest.mark.parametrize(("code", "is_drained"), [(0, False), (75, False), (1, True)])
+async def test_the_exit_status_says_whether_a_host_is_good(
+    world: World, site: Site, eventually: Eventually, code: int, is_drained: bool
+) -> None:
+    site.program("health", f"echo fan 2 stands; exit {code}", when="start")
+    instance = await site.start(fake="1x1")
+    module = instance.resource.module
+    await eventually(lambda: str(module.status()["online"]) == "0")
+    assert await drains(instance) == ({"0": ("fan 2 stands", "fluxsched:health")} if is_drained else {})
+
+
+async def test_a_check_undoes_its_own_drain_and_no_other(world: World, site: Site, eventually: Eventually) -> None:
+    ill = Path(f"{site.notes}.ill")
+    text = f"[ ! -e {ill} ] || {{ cat {ill}; exit 1; }}; note good"
+    site.program("health", text, when="start,idle", interval="100ms")
+    ill.write_text("fan 2 stands\n")
+    instance = await site.start(fake="3x1")
+    module = instance.resource.module
+    await eventually(lambda: str(module.drained) == "0-2")
+    ill.write_text("disk is full\n")
+    await eventually(lambda: all(line.reason == "disk is full" for line in module.status()["drain"].values()))
+    client = await world.client(instance)
+    await client.rpc("resource.drain", {"targets": "1", "reason": "mine", "mode": "overwrite"})
+    await client.rpc("resource.drain", {"targets": "2", "reason": "mine", "mode": "force-overwrite"})
+    ill.unlink()
+    await eventually(lambda: str(module.drained) == "1-2")
+    await eventually(lambda: len([line for line in site.noted if line.startswith(("fake1", "fake2"))]) > 3)
+    assert {reason for reason, _ in (await drains(instance)).values()} == {"mine"}
+    assert not [user for _, user in (await drains(instance)).values() if user == "fluxsched:health"]
+
+
+async def test_a_time_out_counts_after_three_in_a_row(world: World, site: Site, eventually: Eventually) -> None:
+    assert TIMEOUTS_MAX == 3
+    site.program("health", "note health; sleep 600", when="start", timeout="200ms")
+    instance = await site.start(fake="1x1")
+    await eventually(lambda: bool(instance.resource.module.drained))
+    assert site.noted == ["fake0 health"] * 3
+    reason = next(iter((await drains(instance)).values()))[0]
+    assert reason == f"{world.directory}/health did not end within 0.2s"
+
+
+async def test_a_host_is_checked_after_a_job_and_not_while_one_runs(
+    world: World, site: Site, eventually: Eventually
+) -> None:
+    site.program("health", "note health", when="end,idle", interval="200ms")
+    instance = await site.start(fake="1x1")
+    await eventually(lambda: bool(site.noted))
+    until = f"{site.notes}.go"
+    text = f"while [ ! -e {until} ]; do sleep 0.01; done; echo t >> {site.notes}"
+    jobid = await run(world, instance, ["sh", "-c", text])
+    await eventually(lambda: str(instance.resource.module.held) == "0")
+    checks = instance._parts._health
+    assert checks is not None
+    await eventually(lambda: checks._hosts["fake0"].number == 0)
+    before, seen = site.noted, checks._hosts["fake0"].checks
+    await eventually(lambda: checks._hosts["fake0"].checks > seen + 2)
+    assert site.noted == before
+    Path(until).touch()
+    assert (await last(world, instance, jobid)).success
+    await eventually(lambda: len(site.noted) > len(before) + 1)
+    assert site.noted[len(before)] == "t"
+
+
+async def test_the_hosts_of_an_engine_are_checked_by_their_keepers(
+    world: World, site: Site, eventually: Eventually
+) -> None:
+    site.program("health", "[ $FLUXSCHED_HOST != p1 ] || { echo p1 is ill; exit 1; }; note good", when="start")
+    instance = await site.start(engine="processes:2")
+    await eventually(lambda: str(instance.resource.module.status()["online"]) == "0-1")
+    assert await drains(instance) == {"1": ("p1 is ill", "fluxsched:health")}
+    assert site.noted == ["p0 good"]
+    os.kill(pids_of_engine(instance)[0], signal.SIGKILL)
+    await eventually(lambda: str(instance.resource.module.status()["online"]) != "0-1")
+
+
+def pids_of_engine(instance: Instance) -> list[int]:
+    """Return the processes of the instance's engine."""
+    assert instance.settings.engine is not None
+    return [process.pid for process in instance.settings.engine._processes]
