@@ -442,6 +442,13 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
         jobspec["attributes"]["system"][UNSATISFIABLE] = "wait"
     _check_directories(jobspec)
     _warn_of_ignored(options["shell_options"])
+    return _with_attributes(jobspec, options, templates)
+
+
+def _with_attributes(
+    jobspec: dict[str, Any], options: Mapping[str, Any], templates: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the jobspec with the attributes that were set by their names, and with templates of variables."""
     attributes = [*(f"system.shell.options.{each}" for each in options["shell_options"]), *options["attributes"]]
     if templates:
         jobspec = with_path(jobspec, f"attributes.system.shell.options.{ENV_EXPAND}", templates)

@@ -134,13 +134,7 @@ def build_inventory(
     faults = list(known)
     _check_exclusive({"--R": r_path, "--fake": fake, "--test-size": test_size, "--engine": reported})
     if all(source is None for source in (given, fake, test_size, r_path, reported)):
-        if any(fault.path[:2] in _RESOURCES for fault in faults):  # the targets would be unknown
-            raise_faults(config.name, faults)
-        try:
-            found = _of_config(config, enclosing, is_elastic, topology)
-        except _FaultyResources as fault:
-            raise_faults(config.name, [*faults, fault.args[0]])
-            raise
+        found = _found_by_config(config, enclosing, is_elastic, topology, faults)
     elif given is not None:
         found = described(usable_resources(given, "R"), topology())
     elif reported is not None:
@@ -156,7 +150,28 @@ def build_inventory(
     else:
         assert r_path is not None
         found = described(read_resources(r_path), topology())
-    found = changed(replace(found, source=found.inventory.resources))
+    return _completed(config, changed(replace(found, source=found.inventory.resources)), faults)
+
+
+def _found_by_config(
+    config: Config,
+    enclosing: ResourceSet | None,
+    is_elastic: bool,
+    topology: Callable[[], MachineTopology],
+    faults: list[TomlFault],
+) -> Sources:
+    """Return the resources of the configuration. Raises InvalidValue with all faults where they cannot be had."""
+    if any(fault.path[:2] in _RESOURCES for fault in faults):  # the targets would be unknown
+        raise_faults(config.name, faults)
+    try:
+        return _of_config(config, enclosing, is_elastic, topology)
+    except _FaultyResources as fault:
+        raise_faults(config.name, [*faults, fault.args[0]])
+        raise
+
+
+def _completed(config: Config, found: Sources, faults: list[TomlFault]) -> Sources:
+    """Return these sources with what the configuration adds to them. Raises InvalidValue with all faults."""
     groups = _groups(config, found.inventory.resources, faults)
     outages = _outages(config, found.inventory.resources, faults)
     resources = _without_withheld(config, found.inventory.resources, faults)

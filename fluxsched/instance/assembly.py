@@ -127,15 +127,8 @@ class Assembly:
         return tuple(server.endpoint for server in self.outside.servers)
 
     def _compose(self, restored: StoredState) -> None:
-        config, outside, now_s = self.settings.config, self.outside, self.turns.clock.wall_s()
-        self._sources = sources = self.settings.sources
-        self._kept = KeptChanges(self.store, sources.source, restored.source, now_s)
-        mirrors = {one.name: restored.clusters.mirrors.get(one.name, EMPTY_R) for one in config.clusters}
-        inventory, groups = with_mirrors(sources.inventory, sources.groups, mirrors.items())
-        module = ResourceModule(
-            inventory, groups, restored.saved, now_s=now_s, mirrors=mirrors, outages=sources.outages
-        )
-        self._kept.note_ranks(sources.inventory.resources, now_s)
+        config, outside = self.settings.config, self.outside
+        module = self._resource_module(restored)
         self.new_id = new_id = self._fluids(restored).at
         manager = JobManager(
             new_id, queue_configs(config), default_queue=config.defaults.queue, banks=banks_of(config),
@@ -185,15 +178,7 @@ class Assembly:
             module, manager, self.effects.counts, self.store, self.router, outside.started_s,
             lambda: self.faults.count,
         )  # fmt: skip
-        self.sampling = Sampling(self.turns, self.store, lambda: look_at(module, manager, self.effects.counts))
-        self.sampling.on_minute.append(self._each_minute)
-        self.intervals = StateIntervals(self.turns, self.store, lambda: kept_conditions(module))
-        self.resource.changed.append(self.intervals.note_change)
-        self.effects.add_listener(self.intervals)
-        self.past = HistoryService(
-            Queries(self.store, outside.background), self.store, self.effects.accounting, manager, self.resource,
-            self.sampling, self.turns, self.router,
-        )
+        self._history_services(module, manager)
         TraceService(self.router, self.turns)
         serve_instance(
             self.router, self.resource, self.reloading.reload, self.instance, self.modules, self.turns,
@@ -204,6 +189,31 @@ class Assembly:
         self.router.guard(DiskGuard(self.store, self.turns, outside.disk_shortage).guards())
         self.turns.at_end(self.store.flush)
         self.turns.at_end(self.router.flush)
+
+    def _resource_module(self, restored: StoredState) -> ResourceModule:
+        """Return the resource module in its stored state, with the targets that there are now."""
+        config, now_s = self.settings.config, self.turns.clock.wall_s()
+        self._sources = sources = self.settings.sources
+        self._kept = KeptChanges(self.store, sources.source, restored.source, now_s)
+        mirrors = {one.name: restored.clusters.mirrors.get(one.name, EMPTY_R) for one in config.clusters}
+        inventory, groups = with_mirrors(sources.inventory, sources.groups, mirrors.items())
+        module = ResourceModule(
+            inventory, groups, restored.saved, now_s=now_s, mirrors=mirrors, outages=sources.outages
+        )
+        self._kept.note_ranks(sources.inventory.resources, now_s)
+        return module
+
+    def _history_services(self, module: ResourceModule, manager: JobManager) -> None:
+        """Set up what is sampled and recorded of targets and jobs, and the requests for it."""
+        self.sampling = Sampling(self.turns, self.store, lambda: look_at(module, manager, self.effects.counts))
+        self.sampling.on_minute.append(self._each_minute)
+        self.intervals = StateIntervals(self.turns, self.store, lambda: kept_conditions(module))
+        self.resource.changed.append(self.intervals.note_change)
+        self.effects.add_listener(self.intervals)
+        self.past = HistoryService(
+            Queries(self.store, self.outside.background), self.store, self.effects.accounting, manager, self.resource,
+            self.sampling, self.turns, self.router,
+        )
 
     def _leases(self, restored: StoredState) -> None:
         """Set up the leases of jobs that are run for other instances, and by others for this one."""

@@ -163,12 +163,8 @@ class Instance:
         state = settings.statedir or self.run_directory
         if settings.statedir is None:
             self._lock_state(begun, state)
-        (self.run_directory / LOG_NAME).unlink(missing_ok=True)  # that before a restart
-        keep_log(begun, self.run_directory, settings.statedir, started_s)
         self.turns = Turns(settings.clock, end.fail, end.faults.note)
-        path = self.run_directory / LOG_NAME
-        set_up_logging(path, settings.verbose, settings.log_format, lambda: self.turns.handling)
-        begun.callback(self._say_ended)
+        self._open_log(begun, started_s)
         remove_dead(settings.clock)
         notice = self._check_state(state)
         self.store = Store(state / DATABASE_NAME, self.turns, failed=end.fail)
@@ -213,6 +209,13 @@ class Instance:
             restart=self.restart,
             keepers=keepers,
         )
+
+    def _open_log(self, begun: ExitStack, started_s: float) -> None:
+        settings, path = self.settings, self.run_directory / LOG_NAME
+        path.unlink(missing_ok=True)  # that before a restart
+        keep_log(begun, self.run_directory, settings.statedir, started_s)
+        set_up_logging(path, settings.verbose, settings.log_format, lambda: self.turns.handling)
+        begun.callback(self._say_ended)
 
     def _end_engine(self) -> None:
         """End the engine, or leave it to the next instance, which goes on with the jobs on its hosts."""

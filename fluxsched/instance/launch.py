@@ -245,63 +245,20 @@ def _settings(
     around: Enclosing | None,
 ) -> Settings:
     """Return the settings of an instance on the hosts that have reported, if there is an engine."""
-    file, r_path, statedir = options.path("config"), options.path("r_path"), options.path("statedir")
     explicit = (
-        r_path or options.fake or options.test_size or reported() or config.resource.path or config.resource.entries
-    )
+        options.path("r_path") or options.fake or options.test_size or reported()
+        or config.resource.path or config.resource.entries
+    )  # fmt: skip
     enclosing = around if around is not None else None if explicit else job_around()
-
-    is_following = enclosing is not None and enclosing.is_elastic
-
-    def sources(
-        config: Config, faults: Iterable[TomlFault], changed: Callable[[Sources], Sources] = unchanged
-    ) -> Sources:
-        found = build_inventory(
-            config,
-            r_path=r_path, fake=options.fake, test_size=options.test_size,
-            reported=reported(),
-            enclosing=None if enclosing is None else enclosing.resources,
-            is_elastic=is_following,
-            topology=discover,
-            known=faults,
-            changed=changed,
-        )  # fmt: skip
-        source = r_path or (config.resource.path if engine is None else f"engine {engine.identity}")
-        return unexpired(found, source, SystemClock.wall_s())
-
-    def reload(wanted: ReloadRequest) -> tuple[Config, Sources]:
-        again, faults = read_site(file)
-        if wanted.R is None and wanted.path is None:
-            return again, sources(again, faults)
-        if wanted.R is not None:
-            found = build_inventory(again, given=ResourceSet.parse(wanted.R), topology=discover, known=faults)
-        else:
-            found = build_inventory(again, r_path=Path(str(wanted.path)), topology=discover, known=faults)
-        found = found if engine is None else found.held_by_keepers()
-        return again, unexpired(found, None if wanted.R is not None else wanted.path, SystemClock.wall_s())
-
-    def at_start(config: Config, faults: Iterable[TomlFault]) -> Sources:
-        rows, now_s = stored_changes(statedir), SystemClock.wall_s()
-        here = discover() if "R" in rows else None
-        try:
-            found = sources(config, faults, lambda found: with_changes(found, rows, now_s, here))
-        except InvalidValue as fault:
-            if "R" not in rows:
-                raise
-            remedy = "correct the configuration, or name other resources (--R, --fake), which replace them"
-            raise type(fault)(f"{fault}\nR may be that of {request_of(rows['R'])}: {remedy}", fault.errnum) from None
-        if statedir is None or enclosing is not None:  # the enclosing job's R says which targets are which
-            return found
-        return with_ranks(found, rows.get(RANKS), partial(has_running_jobs, statedir))
-
+    reader = _SiteReader(options, engine, reported, enclosing)
     return Settings(
-        sources=at_start(config, faults),
+        sources=reader.at_start(config, faults),
         held=engine,
         engine=engine,
-        reload=cannot_reload if is_following else reload,
-        try_imports=lambda: _try_policies(file),
+        reload=cannot_reload if reader.is_following else reader.reload,
+        try_imports=lambda: _try_policies(options.path("config")),
         config=config,
-        statedir=statedir,
+        statedir=options.path("statedir"),
         salvage=options.salvage,
         enclosing=enclosing,
         parent=Parent.find(),
@@ -311,9 +268,79 @@ def _settings(
         verbose=options.verbose,
         log_format=options.log_format or config.log_format,
         trace=None if options.trace is None else printer(sys.stderr, tuple(options.trace.split(","))),
-        check_start=lambda: cannot_reload(None) if is_following else at_start(*read_site(file)),
+        check_start=reader.check_start,
         ready_within_s=options.ready_within_s,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _SiteReader:
+    """Reads configuration and resources of one instance: when it starts, at reloads, and to try whether it would start.
+
+    `reported` returns the R of the engine's hosts, if there is one.
+    """
+
+    options: StartOptions
+    engine: StartedEngine | None
+    reported: Callable[[], ResourceSet | None]
+    enclosing: Enclosing | None
+
+    @property
+    def is_following(self) -> bool:
+        """Return whether the resources are those of an elastic job, which the instance follows."""
+        return self.enclosing is not None and self.enclosing.is_elastic
+
+    def at_start(self, config: Config, faults: Iterable[TomlFault]) -> Sources:
+        """Return the resources of this configuration as the requests that the state directory keeps changed them."""
+        statedir = self.options.path("statedir")
+        rows, now_s = stored_changes(statedir), SystemClock.wall_s()
+        here = discover() if "R" in rows else None
+        try:
+            found = self._sources(config, faults, lambda found: with_changes(found, rows, now_s, here))
+        except InvalidValue as fault:
+            if "R" not in rows:
+                raise
+            remedy = "correct the configuration, or name other resources (--R, --fake), which replace them"
+            raise type(fault)(f"{fault}\nR may be that of {request_of(rows['R'])}: {remedy}", fault.errnum) from None
+        if statedir is None or self.enclosing is not None:  # the enclosing job's R says which targets are which
+            return found
+        return with_ranks(found, rows.get(RANKS), partial(has_running_jobs, statedir))
+
+    def check_start(self) -> None:
+        """Read all anew as a start would. Raises what the start would raise."""
+        if self.is_following:
+            cannot_reload(None)
+        else:
+            self.at_start(*read_site(self.options.path("config")))
+
+    def reload(self, wanted: ReloadRequest) -> tuple[Config, Sources]:
+        """Return the configuration, read anew, and its resources, or those that the request names."""
+        config, faults = read_site(self.options.path("config"))
+        if wanted.R is None and wanted.path is None:
+            return config, self._sources(config, faults)
+        if wanted.R is not None:
+            found = build_inventory(config, given=ResourceSet.parse(wanted.R), topology=discover, known=faults)
+        else:
+            found = build_inventory(config, r_path=Path(str(wanted.path)), topology=discover, known=faults)
+        found = found if self.engine is None else found.held_by_keepers()
+        return config, unexpired(found, None if wanted.R is not None else wanted.path, SystemClock.wall_s())
+
+    def _sources(
+        self, config: Config, faults: Iterable[TomlFault], changed: Callable[[Sources], Sources] = unchanged
+    ) -> Sources:
+        options, engine, r_path = self.options, self.engine, self.options.path("r_path")
+        found = build_inventory(
+            config,
+            r_path=r_path, fake=options.fake, test_size=options.test_size,
+            reported=self.reported(),
+            enclosing=None if self.enclosing is None else self.enclosing.resources,
+            is_elastic=self.is_following,
+            topology=discover,
+            known=faults,
+            changed=changed,
+        )  # fmt: skip
+        source = r_path or (config.resource.path if engine is None else f"engine {engine.identity}")
+        return unexpired(found, source, SystemClock.wall_s())
 
 
 def _try_policies(path: Path | None) -> None:

@@ -119,7 +119,7 @@ JOBS = (
         "    for notify in self.published:\n        notify()\n",
     ),
     Sabotage(
-        "answer a submit before it is stored", "fluxsched.services.jobs:JobService.submit",
+        "answer a submit before it is stored", "fluxsched.services.jobs:JobService.accept",
         "self.answer(request, response(jobid))", "request.respond(response(jobid))",
     ),
     Sabotage(
@@ -206,7 +206,7 @@ ELASTIC = (
     ),
     Sabotage(
         "forget at a restart what a job is to leave", "fluxsched.services.job_effects:JobEffects.resume",
-        "is_ending, grace_s, job.going)", "is_ending, grace_s)",
+        "grace_s, job.going, job.perilog)", "grace_s, EMPTY, job.perilog)",
     ),
     Sabotage(
         "do not take back a grow that failed", "fluxsched.scheduler.session:answered",
