@@ -35,6 +35,7 @@ from fluxsched.executor.cleanup import adopt_orphans, check_socket_room, clear_i
 from fluxsched.executor.keeper import CLEAR_S, KeeperOutside, KeeperService, LeaseTerms
 from fluxsched.executor.local import LocalExecutor
 from fluxsched.executor.relay import PieceInbox, pieces
+from fluxsched.executor.spares import SpareDirectories
 from fluxsched.executor.wire import UNSENT_BYTES_MAX, VERSION
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import NORESPONSE, STREAMING, decode, encode, make_request
@@ -347,7 +348,7 @@ class EngineKeeper:
             self._turns.stop()
 
     def _make_executor(self, reports: Reports) -> LocalExecutor:
-        self._executor = LocalExecutor(self._turns, reports, 0.0, alone=True)
+        self._executor = LocalExecutor(self._turns, reports, 0.0, alone=True, temporary=SpareDirectories())
         return self._executor
 
     def _failed(self, exc: BaseException) -> None:

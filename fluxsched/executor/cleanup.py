@@ -462,6 +462,11 @@ class Strays:
         written = [path for path in found if _writes_below(pid, self._jobs[path].spool)] if len(found) > 1 else []
         return set(written) if len(written) == 1 else found
 
+    @property
+    def are_any(self) -> bool:
+        """Return whether the last call of `kill` left a child of this process that may be of a job that has ended."""
+        return bool(self._others)
+
     def members(self, path: str, spawned: Container[int]) -> list[int]:
         """Return the children of this process that belong to the job of this path, except those that were `spawned`."""
         others = (pid for pid in processes.children_of(os.getpid()) if pid not in spawned)

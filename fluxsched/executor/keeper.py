@@ -30,6 +30,7 @@ from fluxsched.executor.forward import OutputForwarder
 from fluxsched.executor.io import JobInput
 from fluxsched.executor.local import LocalExecutor
 from fluxsched.executor.relay import ClientRelay
+from fluxsched.executor.spares import SpareDirectories
 from fluxsched.executor.wire import connected
 from fluxsched.messaging.memo import JobspecMemo
 from fluxsched.system.clock import SystemClock
@@ -713,7 +714,10 @@ class Keeper:
         done: asyncio.Future[bool] = loop.create_future()
         self._done = done
         outside = KeeperOutside(
-            executor=lambda reports: LocalExecutor(self._turns, reports, 0.0, alone=True),
+            executor=lambda reports: LocalExecutor(
+                self._turns, reports, 0.0, alone=True, temporary=SpareDirectories(),
+                output=SpareDirectories(("stdout", "stderr")),
+            ),
             clear=lambda records, cleared: clear_in_turns(self._turns, records, CLEAR_S, cleared),
             scratch=self._directory,
             ended=self._ended,

@@ -33,6 +33,7 @@ from fluxsched.core.resources import Children, ResourceSet
 from fluxsched.core.topology import parts_of
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.executor.base import JobLaunch
+from fluxsched.executor.spares import SpareDirectories
 from fluxsched.system.files import KEY_VARIABLE
 from fluxsched.system.loop import ExitWatch
 from fluxsched.system.processes import PATH_VARIABLE
@@ -122,15 +123,16 @@ REMOVE = 'rm -rf -- "$1" || { [ -L "$1" ] || chmod -R u+rwx -- "$1"; exec rm -rf
 OWN, TMPDIR = "FLUX_JOB_TMPDIR", "TMPDIR"
 
 
-def make(scratch: Path, jobid: int) -> str:
-    """Make a new, empty directory for the job and return its path. Raises Refused."""
+def make(scratch: Path, jobid: int, spares: SpareDirectories | None = None) -> str:
+    """Make an empty directory for the job, or take a spare one, and return its path. Raises Refused."""
     path = f"{scratch}/{format_f58(jobid, ascii=True)}"
     try:
         try:
             _check(scratch)
         except FileNotFoundError:  # a cleaner of /tmp was here
             os.mkdir(scratch, MODE)
-        os.mkdir(path, MODE)
+        if spares is None or not spares.take(path):
+            os.mkdir(path, MODE)
     except OSError as exc:
         raise Refused(f"cannot make the job's temporary directory {path}: {os.strerror(exc.errno or 0)}") from exc
     return path

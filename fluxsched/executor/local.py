@@ -39,6 +39,7 @@ from fluxsched.executor.cleanup import Strays, adopt_orphans, reap_group
 from fluxsched.executor.io import INPUT_TASKS_MAX, JobInput, Terminal
 from fluxsched.executor.layout import JobTasks, TaskBlock, more_blocks, program_of, remove, tasks_of, unpack
 from fluxsched.executor.pmi import JobPmi
+from fluxsched.executor.spares import SpareDirectories
 from fluxsched.executor.tasks import TaskStart, more_descriptors, seal_descriptors
 from fluxsched.executor.usage import Guarded, MemoryGuard, Meter, asks_for_memory, limit_of
 from fluxsched.executor.wire import PmiFenceDone
@@ -131,6 +132,13 @@ class JobProcesses:
             return None
         own = self.launch.ranks
         return limit_of(self.launch.jobspec, self.resources if own is None else self.resources.restrict(own))
+
+    @property
+    def prints_here(self) -> bool:
+        """Return whether the job has one task, whose output goes into its spool directory."""
+        spec = self.launch.jobspec
+        is_single = self.tasks.next == 1 and not (self.tasks.by_target or self.launch.is_shared)
+        return is_single and spec.output is None and spec.error is None
 
     @property
     def is_over(self) -> bool:
@@ -295,8 +303,14 @@ CLOSE_S = 5.0
 class LocalExecutor:
     """Runs jobs as process groups. Starting one costs a posix_spawn a task, and no thread."""
 
-    def __init__(self, turns: Turns, reports: Reports, kill_timeout_s: float, *, alone: bool = False) -> None:
-        """Create an executor. `alone`: this process has no children but the tasks and their descendants."""
+    def __init__(
+        self, turns: Turns, reports: Reports, kill_timeout_s: float, *, alone: bool = False,
+        temporary: SpareDirectories | None = None, output: SpareDirectories | None = None,
+    ) -> None:  # fmt: skip
+        """Create an executor. `alone`: this process has no children but the tasks and their descendants. `temporary`
+        and `output` are spare directories for temporary files, and for what the only task of a job prints; None if each
+        job gets new ones.
+        """
         self._turns = turns
         self._reports = reports
         self.kill_timeout_s = kill_timeout_s
@@ -304,6 +318,8 @@ class LocalExecutor:
         self._pids: set[int] = set()
         self._strays = Strays(turns.clock, alone=alone)
         self.memory = MemoryGuard(turns, self._exceeded)
+        self._temporary = temporary
+        self._output = output
         self._prepared = False
         self._limit: int | None = None
         self._boot_id = processes.boot_id()
@@ -320,9 +336,11 @@ class LocalExecutor:
             self._limit = more_descriptors()
         resources = ResourceSet.parse(job.R)
         tasks = program_of(job, resources)
-        tmpdir = None if job.settings.scratch is None else layout.make(job.settings.scratch, job.jobid)
+        tmpdir = None if job.settings.scratch is None else layout.make(job.settings.scratch, job.jobid, self._temporary)
         path, pmi = processes.job_path(job.jobid, self._enclosing), self._pmi(job, tasks)
         run = JobProcesses(job, resources, tasks, path, tmpdir, Meter(self._turns.clock), pmi)
+        if self._output is not None and run.prints_here:
+            self._output.take(run.spool)
         try:
             unpack(job, tmpdir)
             start = run.begin(tasks.own_of(tasks.blocks), job.R, self._limit, self._pids)
@@ -568,6 +586,7 @@ class LocalExecutor:
             return
         del self._runs[jobid]
         self._strays.remove_job(run.path)
+        self._keep_spare(run)
         run.tidy()
         note = self.memory.release_job(jobid) if run.is_guarded else None
         if note is not None:
@@ -575,6 +594,13 @@ class LocalExecutor:
         self._reports.record(jobid, None, no_op)
         usage = run.meter.total(run.tasks.next, is_part=run.launch.is_shared)
         self._reports.finished(jobid, run.first_failure or run.status, usage)
+
+    def _keep_spare(self, run: JobProcesses) -> None:
+        """Keep the directories of a job without processes for later jobs, if it has left them as it got them."""
+        if self._output is not None and run.prints_here:
+            self._output.keep(run.spool)
+        if self._temporary is not None and run.tmpdir is not None and not self._strays.are_any:
+            self._temporary.keep(run.tmpdir)
 
     def _any_survives(self, run: JobProcesses) -> bool:
         """Return whether a process of a reaped job is left; strays are killed by this check, group members have been.

@@ -350,7 +350,7 @@ async def test_a_message_that_is_larger_than_a_keyed_port_takes_arrives(played):
 def among_others(monkeypatch):
     """A keeper in the process of a test spares its other children, which it would end with its tasks."""
 
-    def executor(*settings, alone):
+    def executor(*settings, alone, temporary):
         return LocalExecutor(*settings)
 
     monkeypatch.setattr(keepers, "LocalExecutor", executor)

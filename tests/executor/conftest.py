@@ -16,6 +16,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.executor.base import JobLaunch, Reports, TaskSettings, spool_directory
 from fluxsched.executor.local import LocalExecutor
 from fluxsched.executor.proxy import KeeperLimits
+from fluxsched.executor.spares import SpareDirectories
 from fluxsched.executor.wire import PmiFence
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
@@ -30,7 +31,7 @@ GRACE_S = 0.1
 class Shop:
     """An executor, what it reports, and a store that commits when it is told to (at once, unless `held`)."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **spares: SpareDirectories) -> None:
         self.spool, self.scratch = directory / "spool", None
         self.turns = Turns(SystemClock())
         self.said: list[tuple[Any, ...]] = []
@@ -45,7 +46,7 @@ class Shop:
             released=lambda jobid, ranks: self.said.append(("released", jobid, str(ranks))),
             fence=lambda one: self.fence(one),
         )
-        self.executor = LocalExecutor(self.turns, reports, GRACE_S)
+        self.executor = LocalExecutor(self.turns, reports, GRACE_S, **spares)
         self.turns.start(asyncio.get_running_loop())
 
     def fence(self, one: PmiFence) -> None:
