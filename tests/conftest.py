@@ -47,6 +47,9 @@ OF_SOURCES = {
 }  # fmt: skip
 """Tests that parse every source."""
 
+OF_SHORT_TESTS = {"core", "jobs", "protocol", "resource"}
+"""Directories whose tests take milliseconds: at the end, where nothing is left to steal, no worker has a long one."""
+
 GARBAGE_MAX = 20_000
 """New objects until garbage is looked for."""
 
@@ -114,10 +117,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @cache
-def _place(path: Path) -> tuple[bool, bool, str]:
+def _place(path: Path) -> tuple[bool, bool, bool, str]:
     """That of the tests of a file; the last is the entry of the tests' directory that it is in."""
     part = path.relative_to(Path(__file__).parent).parts[0]
-    return not path.is_relative_to(BROWSER_TESTS), part not in OF_SOURCES, part
+    return not path.is_relative_to(BROWSER_TESTS), part not in OF_SOURCES, part in OF_SHORT_TESTS, part
 
 
 @pytest.fixture

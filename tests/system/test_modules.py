@@ -95,7 +95,7 @@ def test_a_bad_policy_is_explained(site: Any, words: list[str], want: str) -> No
     (site.directory / "exits.py").write_text("import sys\nsys.exit(3)\n")
     (site.directory / "hard.py").write_text("import os\nos._exit(4)\n")
     (site.directory / "crash.py").write_text("import os\nos.kill(os.getpid(), 11)\n")
-    (site.directory / "loops.py").write_text("while True: pass\n")
+    (site.directory / "loops.py").write_text("import time\nwhile True: time.sleep(1)\n")
     site("module", "remove", "sched-fifo", status=None)
     found = site("module", "load", *words, status=1)
     assert found.err.startswith("fluxsched: module load: ")
@@ -131,7 +131,7 @@ BROKEN = {
     "def x(:\n": "policy file {file} cannot be loaded: invalid syntax (mine.py, line 1)",
     "1 / 0\n": "ZeroDivisionError: division by zero (mine.py:1)",
     "import sys; sys.exit(3)\n": "it ended the process with status 3 while it was imported",
-    "while True: pass\n": "it did not come back within 4 s while it was imported",
+    "import time\nwhile True: time.sleep(1)\n": "it did not come back within 4 s while it was imported",
 }
 
 
@@ -236,7 +236,7 @@ def test_odd_decisions(site: Any, until: Any, tmp_path: Path, decisions: str, er
 def test_a_policy_that_never_ends_its_pass(daemon: Any) -> None:
     """The instance answers for it, and a reload gets rid of it."""
     here = daemon("--fake", "1x1", "--scheduler", "none")
-    loop = ODD.replace("yield from DECISIONS", "yield Deny(0, '')\n            while True: pass")
+    loop = ODD.replace("yield from DECISIONS", "yield Deny(0, '')\n            while True: __import__('time').sleep(1)")
     (here.directory / "odd.py").write_text(loop)
     here("module", "load", "odd.py")
     jobid = here.submit("true")

@@ -260,7 +260,7 @@ def test_a_command_that_heeds_no_signal_does_not_keep_an_instance_from_ending(us
     [
         ("1 +\n", ["--scheduler", "./bad.py"], "policy file ./bad.py cannot be loaded: invalid"),
         ("import sys; sys.exit(3)\n", ["--scheduler", "./bad.py"], "policy ./bad.py ended the process while it was "),
-        ("while True: pass\n", ["--config", "site.toml"], "was still importing after 0.5 s"),
+        ("import time\nwhile True: time.sleep(1)\n", ["--config", "site.toml"], "was still importing after 0.5 s"),
     ],
 )
 def test_start_fails_with_a_broken_scheduler(user: Any, text: str, words: list[str], why: str) -> None:
