@@ -27,6 +27,10 @@ STRETCHES_MAX = 512
 """Stretches of time that a plan looks at: 50 outages have 100 at most, and one that recurs weekly as many in a year."""
 
 
+LIMITS_KNOWN_MAX = 8
+"""Time limits whose stretches are kept: at worst 8 MiB each, where each stretch has other ones of 131,072 targets."""
+
+
 class Outage(NamedTuple):
     """An outage of `targets` from `from_s` to before `until_s`, and again `every_s` from there on, if that is not 0.
 
@@ -124,7 +128,7 @@ class StartRange(NamedTuple):
 class Outages:
     """All outages that are known, a value; `barred` answers are prepared for the instant that was asked about last."""
 
-    __slots__ = ("_at_s", "_begins", "_masks", "all")
+    __slots__ = ("_at_s", "_begins", "_known", "_masks", "_next_end", "_on", "all")
 
     def __init__(self, outages: Iterable[Outage] = ()) -> None:
         """Prepare no answer yet. Raises LimitExceeded."""
@@ -134,6 +138,9 @@ class Outages:
         self._at_s = -inf
         self._begins: list[float] = []
         self._masks: list[int] = []
+        self._known: dict[float, tuple[list[StartRange], Iterator[StartRange]]] = {}  # by limit, and what is to come
+        self._on = -inf, -inf, EMPTY  # from one instant to before another these targets are in an outage
+        self._next_end = -inf, -inf  # from an instant on this is the next end, until it has come
 
     def __bool__(self) -> bool:
         return bool(self.all)
@@ -158,11 +165,16 @@ class Outages:
 
     def on(self, now_s: float) -> Idset:
         """Return the targets that are in an outage at an instant."""
-        found = EMPTY
-        for outage in self.all:
-            there = outage.next(now_s)
-            if there is not None and there.from_s <= now_s:
-                found |= there.targets
+        from_s, until_s, found = self._on
+        if not from_s <= now_s < until_s:
+            found, until_s = EMPTY, inf
+            for outage in self.all:
+                there = outage.next(now_s)
+                if there is not None and there.from_s <= now_s:
+                    found |= there.targets
+                if there is not None:
+                    until_s = min(until_s, there.until_s if there.from_s <= now_s else there.from_s)
+            self._on = now_s, until_s, found
         return found
 
     def crossed(self, start_s: float, end_s: float) -> list[Outage]:
@@ -172,17 +184,51 @@ class Outages:
 
     def next_end_s(self, now_s: float) -> float:
         """Return when the next outage ends, of those that are on and those ahead; `inf` if there is none."""
-        ahead = [there for outage in self.all if (there := outage.next(now_s)) is not None]
-        return min([there.until_s for there in ahead], default=inf)
+        from_s, next_s = self._next_end
+        if not from_s <= now_s < next_s:
+            ahead = [there for outage in self.all if (there := outage.next(now_s)) is not None]
+            next_s = min([there.until_s for there in ahead], default=inf)
+            self._next_end = now_s, next_s
+        return next_s
 
     def stretches(self, limit_s: float, from_s: float, until_s: float) -> Iterator[StartRange]:
         """Yield the stretches of the starts from one instant to another, both included, of a job with a limit (`inf`
-        for none); the first STRETCHES_MAX where outages recur without an end.
+        for none); the first STRETCHES_MAX where outages recur without an end. Those of a limit are kept.
         """
+        found, rest = self._stretches_of(limit_s, from_s)
+        at = bisect_left(found, from_s, key=_until_s)
+        while True:
+            if at == len(found):
+                more = next(rest, None)
+                if more is None:
+                    return
+                found.append(more)
+            begin_s, end_s, barred = found[at]
+            if begin_s > until_s:
+                return
+            if end_s >= from_s:
+                yield StartRange(max(begin_s, from_s), min(end_s, until_s), barred)
+            at += 1
+
+    # ---- within
+
+    def _stretches_of(self, limit_s: float, from_s: float) -> tuple[list[StartRange], Iterator[StartRange]]:
+        """Return the stretches of this limit that were asked for before, and those after."""
+        known = self._known.get(limit_s)
+        if known is not None:
+            found = known[0]
+            is_old = len(found) == STRETCHES_MAX and found[STRETCHES_MAX // 2].from_s < from_s
+            if found and (from_s < found[0].from_s or is_old):
+                known = None
+        if known is None:
+            if len(self._known) >= LIMITS_KNOWN_MAX:
+                self._known.clear()
+            known = self._known[limit_s] = [], self._work_out(limit_s, from_s)
+        return known
+
+    def _work_out(self, limit_s: float, from_s: float) -> Iterator[StartRange]:
         begin_s = from_s
         for number, turn_s in enumerate(merge(*self._turns(limit_s, from_s))):
-            if turn_s > until_s:
-                break
             if number == STRETCHES_MAX:
                 return
             if turn_s == begin_s:  # an instant between two, for a job that just fits
@@ -190,10 +236,7 @@ class Outages:
             elif turn_s > begin_s:
                 yield StartRange(begin_s, turn_s, self._barred_at((begin_s + turn_s) / 2, limit_s))
                 begin_s = turn_s
-        within_s = begin_s if until_s == begin_s else (begin_s + until_s) / 2 if until_s < inf else begin_s + 1.0
-        yield StartRange(begin_s, until_s, self._barred_at(within_s, limit_s))
-
-    # ---- within
+        yield StartRange(begin_s, inf, self._barred_at(begin_s + 1.0, limit_s))
 
     def _prepare(self, start_s: float) -> None:
         ahead = self.crossed(start_s, inf)
@@ -232,6 +275,10 @@ def _last_starts_s(outage: Outage, limit_s: float, from_s: float) -> Iterator[fl
         last_s = there.from_s - limit_s
         if last_s >= from_s:
             yield last_s
+
+
+def _until_s(stretch: StartRange) -> float:
+    return stretch.until_s
 
 
 def _from_s(outage: Outage) -> float:

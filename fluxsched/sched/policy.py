@@ -332,6 +332,8 @@ class Policy(Protocol):
     - `ARRIVALS`: what a job may change that arrives behind all others while nothing else happens. With ITSELF
       `candidates` offers arrivals alone, in the plan of the last pass; with ITS_START there is no pass if that plan
       rules out that one of them starts, and with NOTHING there is none at all.
+    - `PLANS_ONE = True`: it reserves for one job at most where jobs of one queue wait, so that counting suffices beside
+      outages.
     - `REPLANS = True`: it passes every candidate to `plan.seat` in order, so those whose reservation stays the same are
       not offered.
     - `GROWS = True`: it decides how running elastic jobs grow: the engine gives them nothing more by itself, and asks

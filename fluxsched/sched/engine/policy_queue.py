@@ -37,8 +37,22 @@ class PolicyQueue:
     """
 
     __slots__ = (
-        "_counted", "_rear", "_uncountable", "arrivals", "changed_by_arrivals", "grows", "jobs", "name", "order",
-        "placement", "plan", "planned", "planned_before", "policy", "replans",
+        "_counted",
+        "_rear",
+        "_uncountable",
+        "arrivals",
+        "changed_by_arrivals",
+        "grows",
+        "jobs",
+        "name",
+        "order",
+        "placement",
+        "plan",
+        "planned",
+        "planned_before",
+        "plans_one",
+        "policy",
+        "replans",
     )  # fmt: skip
 
     def __init__(self, name: str, policy: Policy) -> None:
@@ -51,6 +65,7 @@ class PolicyQueue:
         self.arrivals: list[PendingJob] | None = None
         self.changed_by_arrivals: str = getattr(policy, "ARRIVALS", ANYTHING)
         self.replans: bool = getattr(policy, "REPLANS", False)
+        self.plans_one: bool = getattr(policy, "PLANS_ONE", False)
         self.grows: bool = getattr(policy, "GROWS", False)
         self.placement = placement_of(policy)
         self.order: str | None = None

@@ -310,7 +310,7 @@ class SchedulingPass:
         group = self._group
         running, queues, last_s = group.running, group.queues.values(), group.expiration_s or inf
         plan: CountedPlan | PoolPlan
-        counts = running.uniform
+        counts = running.uniform or (bool(group.pool.outages) and self._counts_beside_outages())
         for queue in queues:
             counts = counts and queue.countable(running)
         if not counts:
@@ -323,6 +323,17 @@ class SchedulingPass:
             return plan
         keep_planned(group, plan, [queue for queue in queues if queue is not self._queue], self.now_s)
         return plan
+
+    def _counts_beside_outages(self) -> bool:
+        """Return whether one reservation is made at most, on targets that are equal and held whole, none of which is to
+        come back.
+        """
+        group, pool, head = self._group, self._group.pool, self._jobs.first
+        if not self._alone or not self._queue.plans_one or self._elastic or self._joint or group.preemptions.awaited:
+            return False
+        if head is None or self._jobs.first_beside([head.queue]) is not None or not group.running.are_whole:
+            return False
+        return not group.running.any_leaving and not (pool.outages.on(self.now_s) & pool.ranks & pool.down)
 
     # ---- what becomes of decisions
 

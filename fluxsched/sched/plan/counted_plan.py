@@ -7,6 +7,8 @@ limit ends. There are two ways to know that, which with one reservation give the
   target (`RunningJobs.need`): a job that is to start finds free units, whichever they are. Costs O(log n) a question. A
   single reservation is asked of the index of running jobs; more of them make a profile, whose steps are kept in chunks
   with their extremes.
+  Beside outages there is one reservation at most: which free targets it may have is known by counting those that the
+  outages keep from it.
 - on the real pool (`plan.pool_plan`), with constraints, GPUs and partly used targets: what-if changes. There each
   reservation has its place, so that several of them may leave less room than their numbers would.
 
@@ -25,8 +27,10 @@ from typing import Final, Protocol
 
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.plan.running_jobs import JobRelease, ReleaseIndex, RunningJobs
+from fluxsched.sched.pool.bitset import WORD_SHIFT
 from fluxsched.sched.pool.find_fit import find_fit
-from fluxsched.sched.pool.placement import BEST_FIT, Fits, cores_in
+from fluxsched.sched.pool.left_out import LeftOut
+from fluxsched.sched.pool.placement import BEST_FIT, NO_TARGET, Fits, cores_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.sorted_jobs import PendingJob, Skips
 
@@ -252,7 +256,7 @@ class Shadow(Skips):
 class CountedPlan(Planner):
     """A `Plan` of numbers. The first reservation casts a shadow; from the second on there is a profile instead."""
 
-    __slots__ = ("_going", "_held", "_profile", "_shadow", "_short_s_of")
+    __slots__ = ("_barred", "_going", "_held", "_profile", "_shadow", "_short_s_of", "_spare")
 
     def __init__(self, pool: Pool, running: RunningJobs, now_s: float, last_s: float) -> None:
         self._shadow = Shadow(running)
@@ -261,6 +265,9 @@ class CountedPlan(Planner):
         self._short_s_of: dict[int, float] = {}  # the shortest limit that is too long for so many cores from now on
         self._going = 0  # cores that are about to come free for those with a claim
         self._held = 0  # cores that are free, and are kept for those from now on
+        self._barred = 0  # the targets that outages keep from the only reservation
+        self._spare = 0  # cores beside these that are free at its start, and not its own
+        self.skips.by_limit = bool(pool.outages)
 
     def anew(self, now_s: float, last_s: float) -> CountedPlan:
         """Reset the plan for the next pass, which costs less than making a new one."""
@@ -271,6 +278,8 @@ class CountedPlan(Planner):
         self._profile = None
         self._short_s_of.clear()
         self._shadow.clear()
+        self._barred = self._spare = 0
+        self.skips.by_limit = bool(self._pool.outages)
         return self
 
     def place(self, job: PendingJob, placement: str) -> Fits | None:
@@ -282,6 +291,8 @@ class CountedPlan(Planner):
             if short_s <= (job.duration_s or LONGEST_S):
                 self.skips.too_long(job, short_s)
                 return None
+            if self._pool.outages:
+                return self._place_beside(job, placement)
             fit = find_fit(self._pool, shape, placement)
             if fit is not None:
                 return fit
@@ -294,6 +305,8 @@ class CountedPlan(Planner):
         cores = known if known is not None else running.need(shape)
         if cores > running.free:
             return not self._is_due(now_s)
+        if self._pool.outages:
+            return False
         too_long = cores > shadow.extra and now_s + (job.duration_s or LONGEST_S) > shadow.shadow_s
         return too_long and not self._is_due(now_s)
 
@@ -304,6 +317,8 @@ class CountedPlan(Planner):
         cores, limit = self._running.need(job.shape), self._limit_s(job)
         if self._kept or self._profile is not None:
             return self._keep(job, self._deep().earliest(cores, limit), limit, cores)
+        if self._pool.outages:
+            return self._keep(job, self._earliest_beside(cores, limit), limit, cores)
         now_s, running = self._now_s, self._running  # with no reservation, what is free once stays free
         start_s, given = running.releases.when(cores - running.free)
         soon_s = now_s if cores <= running.free else nextafter(now_s, inf)
@@ -387,7 +402,7 @@ class CountedPlan(Planner):
 
     def renew(self, now_s: float) -> bool:
         profile = self._profile
-        if not self._running.uniform:
+        if not (self._running.uniform or (self._pool.outages and self._running.are_whole)):
             return False
         if profile is not None and (self._last_s < inf or self._running.releases.first_s <= now_s):
             return False  # limits that end with the resources get shorter; a job past its end may end at any time
@@ -409,6 +424,56 @@ class CountedPlan(Planner):
             release = self._running.releases.get(job.jobid)
             if release is not None:
                 self._shadow.began(release)
+                if release.end_s > self._shadow.shadow_s:
+                    self._spare -= self._cores_beside(fit)
+
+    # ---- beside outages
+
+    def _place_beside(self, job: PendingJob, placement: str) -> Fits | None:
+        """Return a placement that crosses no outage; one that outlasts the start of the reservation leaves it enough,
+        perhaps since it is on targets that outages keep from that.
+        """
+        pool, shape, end_s = self._pool, job.shape, self._now_s + self._limit_s(job)
+        with LeftOut(pool, shape, pool.outages.barred(self._now_s, end_s) & pool.ranks.mask):
+            fit = find_fit(pool, shape, placement)
+            if fit is not None and end_s > self._shadow.shadow_s and self._cores_beside(fit) > self._spare:
+                with LeftOut(pool, shape, pool.ranks.mask & ~self._barred):
+                    fit = find_fit(pool, shape, placement)
+        if fit is None:
+            self.skips.too_long(job, self._limit_s(job))
+        return fit
+
+    def _earliest_beside(self, cores: int, limit_s: float) -> float:
+        """Return when so many cores are free first on targets that no outage keeps from then on, and set the shadow."""
+        running, now_s = self._running, self._now_s
+        soon_s = nextafter(now_s, inf)
+        for begin_s, end_s, barred in self._pool.outages.stretches(limit_s, now_s, inf):
+            barred &= self._pool.ranks.mask
+            inside, lost = running.inside(barred), running.free_inside(barred)
+            missing = cores - running.free + lost
+            start_s, given = begin_s, 0
+            if begin_s > now_s or missing > 0:
+                start_s = max(begin_s, soon_s)
+                given = running.releases.given_by(start_s) - inside.given_by(start_s)
+                while given < missing and start_s <= end_s:
+                    start_s = running.releases.when(missing + inside.given_by(start_s))[0]
+                    given = running.releases.given_by(start_s) - inside.given_by(start_s)
+            if start_s <= end_s and start_s < self._last_s:
+                self._barred, self._spare = barred, given - missing
+                at_once = self._spare + lost  # a job that takes more now, and goes on, leaves too few
+                self._shadow.set(start_s, at_once, now_s)
+                return start_s
+        return inf
+
+    def _cores_beside(self, fit: Fits) -> int:
+        """Return the cores of a placement on targets that outages do not keep from the reservation."""
+        found = 0
+        for at, word, cores, *_ in fit.blocks:
+            if at != NO_TARGET:
+                found += (word & ~(self._barred >> (at << WORD_SHIFT))).bit_count() * cores.bit_count()
+        return found
+
+    # ---- elastic jobs, and the profile
 
     def grew(self, job: PendingJob, fit: Fits) -> None:
         """Record that a running job has got more; `job` stands for that part."""

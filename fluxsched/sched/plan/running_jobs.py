@@ -22,9 +22,12 @@ from fluxsched.core.jobspec import Request
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.ledger import JobAllocation, Ledger
 from fluxsched.sched.plan.earliest import BusyTargets
-from fluxsched.sched.pool.bitset import words_of
-from fluxsched.sched.pool.placement import NO_TARGET, Block, Shape
+from fluxsched.sched.pool.bitset import WORD_SHIFT, words_of
+from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks, Shape
 from fluxsched.sched.pool.pool import Pool
+
+INSIDE_MAX = 16
+"""Sets of targets for which the jobs there are indexed: the outages that the next few jobs in line would cross."""
 
 NEEDS_MAX = 4096
 """Requests whose need is remembered in a generation; some hundred bytes each."""
@@ -45,12 +48,14 @@ class RunningJobs:
         self._busy_targets: BusyTargets | None = None
         self._counted: dict[int, int] = {}
         self._usable: dict[int, int] = {}
+        self._usable_mask = 0
         self.needs: dict[int, int] = {}  # by number of the shape
         self.free = 0
         self.generation = -1
         self.each = 0
         self.shared: set[int] = set()
         self._split: set[int] = set()  # jobs that are to leave targets: these are released under minus its id
+        self._inside: dict[int, ReleaseIndex] = {}  # by mask
 
     # ---- questions
 
@@ -61,6 +66,7 @@ class RunningJobs:
             self._busy_targets = None
             self.shared.clear()
             self._split.clear()
+            self._inside.clear()
             self._look()
             for allocation in self._ledger:
                 self._weigh(allocation)
@@ -100,11 +106,35 @@ class RunningJobs:
         """
         if self._pool.outages:
             return False
+        return self.are_whole or len(self._pool.ranks) == 1
+
+    @property
+    def are_whole(self) -> bool:
+        """Return whether all targets are equal and all jobs hold them whole."""
         if self._releases is None:
             self.follow()
-        if self.each and not self.shared:
-            return True
-        return len(self._pool.ranks) == 1
+        return bool(self.each) and not self.shared
+
+    def inside(self, mask: int) -> ReleaseIndex:
+        """Return the index of what jobs free on these targets, kept up to date from now on; no job may be to leave any.
+        """
+        found = self._inside.get(mask)
+        if found is None:
+            if len(self._inside) >= INSIDE_MAX:
+                self._inside.clear()
+            found = self._inside[mask] = ReleaseIndex()
+            for allocation in self._ledger.holders(Idset(mask)):
+                self._enter_inside(found, mask, allocation.jobid, allocation.end_s, allocation.blocks)
+        return found
+
+    def free_inside(self, mask: int) -> int:
+        """Return the number of cores that are usable and not held on these targets, which are all equal."""
+        return (mask & self._usable_mask).bit_count() * self.each - self.inside(mask).weight
+
+    @property
+    def any_leaving(self) -> bool:
+        """Return whether some job that goes on is to leave some of its targets."""
+        return bool(self._split)
 
     @property
     def weight_leaving(self) -> int:
@@ -172,6 +202,8 @@ class RunningJobs:
                 self.shared.add(allocation.jobid)
         self._releases.add(allocation.jobid, allocation.expiration_s or inf, weight)
         self.free -= weight
+        for mask, index in self._inside.items():
+            self._enter_inside(index, mask, allocation.jobid, allocation.end_s, allocation.blocks)
 
     def began(self, allocation: JobAllocation) -> None:
         """Update a job that holds resources, or whose end has changed."""
@@ -190,6 +222,8 @@ class RunningJobs:
                 ended = self._releases.remove(jobid)
                 if ended is not None:
                     self.free += ended.weight
+                for index in self._inside.values():
+                    index.remove(jobid)
                 if self.shared:
                     self.shared.discard(jobid)
             else:
@@ -214,6 +248,8 @@ class RunningJobs:
             fresh = RunningJobs(self._pool, self._ledger)
             assert list(fresh.releases) == list(self._releases), "the index of running jobs differs from the ledger"
             assert (fresh.shared, fresh.free) == (self.shared, self.free), "free cores are counted wrongly"
+            for mask, index in self._inside.items():
+                assert list(fresh.inside(mask)) == list(index), "the index of jobs inside outages differs"
 
     # ---- within
 
@@ -226,8 +262,9 @@ class RunningJobs:
             sizes = {(len(entry.children.cores), len(entry.children.gpus)) for entry in pool.resources.entries}
             self.each = sizes.pop()[0] if len(sizes) == 1 else 0
         self._counted = dict(words_of(pool.ranks.mask))
-        self._usable = dict(words_of((pool.ranks - pool.down).mask))
         usable = pool.ranks - pool.down
+        self._usable_mask = usable.mask
+        self._usable = dict(words_of(usable.mask))
         self.free = sum(len(entry.ranks & usable) * len(entry.children.cores) for entry in pool.source.entries)
         assert self._releases is not None
         self.free -= self._releases.weight
@@ -243,6 +280,9 @@ class RunningJobs:
             self.shared.discard(jobid)
         if self._split:
             self._join(jobid)
+        for mask, index in self._inside.items():
+            index.remove(jobid)
+            self._enter_inside(index, mask, jobid, allocation.end_s, allocation.blocks)
         if allocation.leaving:
             self._split.add(jobid)
             self._enter(releases, jobid, part_of(allocation, is_leaving=False))
@@ -268,6 +308,14 @@ class RunningJobs:
             self.free -= weight
             if is_shared:
                 self.shared.add(allocation.jobid)
+
+    def _enter_inside(self, index: ReleaseIndex, mask: int, jobid: int, end_s: float, blocks: Blocks) -> None:
+        weight, usable = 0, mask & self._usable_mask
+        for at, word, cores, *_ in blocks:
+            if at != NO_TARGET:
+                weight += (usable >> (at << WORD_SHIFT) & word).bit_count() * cores.bit_count()
+        if weight:
+            index.add(jobid, end_s, weight)
 
     def _join(self, jobid: int) -> None:
         """Remove the separate entry of the targets that a job was to release."""

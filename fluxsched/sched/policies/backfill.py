@@ -115,6 +115,7 @@ class Easy:
 
     name: ClassVar[str] = "easy"
     BACKFILLS: ClassVar[bool] = True
+    PLANS_ONE: ClassVar[bool] = True
     ARRIVALS: ClassVar[str] = ITS_START
     OPTIONS: ClassVar[Mapping[str, Option]] = {"order": ORDER, "placement": PLACEMENT}
 
