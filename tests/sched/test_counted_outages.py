@@ -1,4 +1,4 @@
-"""EASY beside outages where targets are held whole, so that its plan counts them: against one that tries all instants."""
+"""EASY beside outages where jobs hold targets whole, so that its plan counts, against one that tries all instants."""
 
 from __future__ import annotations
 
