@@ -28,6 +28,7 @@ LIVE: tuple[Keys, ...] = (
     ("resource", "withhold"),
     ("resource", "groups"),
     ("resource", "shared"),
+    ("outages",),
     ("topology",),
     ("policy", "limits"),
     ("policy", "jobspec"),

@@ -459,7 +459,7 @@ class Assembly:
     def _replace_sources(self, wanted: ReloadRequest, sources: Sources) -> None:
         """Replace the inventory by that of a reload. Raises Refused if the resource module does not accept it."""
         inventory, groups = with_mirrors(sources.inventory, sources.groups, self.clusters.mirrors())
-        self.resource.reload(replace(inventory, method="reload"), groups, force=wanted.force)
+        self.resource.reload(replace(inventory, method="reload"), groups, sources.outages, force=wanted.force)
         ours = self.resource.module.targets.admit(sources.source).resources
         if wanted.R is None and wanted.path is None:
             self._kept.return_to(sources.source)

@@ -151,7 +151,7 @@ class ResourceModule:
         for row in rows:
             if row.table == "outage":
                 self.outages.restore(row.key, row.value)
-        self.outages.configure(outages)
+        self.outages.configure(outages, now_s)
         self._presence = Presence(
             self.targets, self._groups, self._monitor, self._drains, self._moves, self._overrides, restorer, out
         )
@@ -295,14 +295,27 @@ class ResourceModule:
         return self._done(EMPTY)
 
     def reload(
-        self, inventory: Inventory, groups: Mapping[str, Idset], now_s: float, force: bool = False
+        self,
+        inventory: Inventory,
+        groups: Mapping[str, Idset],
+        now_s: float,
+        force: bool = False,
+        outages: Iterable[Outage] | None = None,
     ) -> list[ResourceEffect]:
-        """Another R and configuration; `groups` is in its ranks. Raises like `plan_reload`, and EBUSY unless forced."""
+        """Another R and configuration; `groups` and `outages` are in its ranks. None: those that are planned stay.
+
+        Raises like `plan_reload`, and EBUSY unless forced.
+        """
         plan = plan_reload(self.targets, self._groups, inventory, groups)
         if not force:
             refuse_held(plan, self.targets, self._groups, self._target_use.held)
-        before = self.resources
+        before, present = self.resources, self.targets.present
+        ours = self.targets.admit(inventory.resources).ours
         self._presence.reload(plan, now_s)
+        if outages is not None:
+            self.outages.configure([each._replace(targets=ours(each.targets)) for each in outages], now_s)
+        self.outages.joined(self.targets.present - present, now_s)
+        self.outages.advance(now_s)
         self._post_expiration(before, now_s)
         self.targets.method, self.targets.dynamic = inventory.method, inventory.dynamic
         self.journal.post(now_s, "resource-define", {"method": inventory.method})
@@ -379,6 +392,7 @@ class ResourceModule:
         if joined:
             ours = {name: admission.ours(ranks) for name, ranks in configured.items()}
             self._presence.join(admitted.restrict(joined), ours, now_s)
+            self.outages.joined(joined, now_s)
         return self._done(joined)
 
     def join(self, joining: ResourceSet, now_s: float) -> list[ResourceEffect]:

@@ -2,8 +2,9 @@
 
 Law: at its begin an outage drains those of its targets that are not drained, with its reason, and at its end it
 undrains just those. A drain that an administrator overwrites is theirs and stays; a target that another outage keeps
-from then on stays drained for that one. An outage belongs to hosts, like drains, and survives a restart; what should
-have begun or ended meanwhile does so at the start. One of the configuration is changed there alone.
+from then on stays drained for that one, and one that joins while an outage of it is on is drained, too. An outage
+belongs to hosts, like drains, and survives a restart; what should have begun or ended meanwhile does so at the start.
+One of the configuration is changed there alone, and follows a reload of it.
 """
 
 from __future__ import annotations
@@ -81,12 +82,34 @@ class PlannedOutages:
         outage = Outage.parse({**row, "name": name, "targets": ""})._replace(targets=Idset.of(ranks))
         self._of[name] = OutageRecord(outage, row.get("user"), absent=tuple(absent))
 
-    def configure(self, outages: Iterable[Outage]) -> None:
-        """Take those of the configuration; called once, after what was stored has been restored."""
-        for outage in outages:
-            if outage.name in self._of:
-                self._out.save("outage", outage.name, None)
+    def configure(self, outages: Iterable[Outage], now_s: float) -> None:
+        """Take those of the configuration in place of the ones that it had; one that has not changed goes on."""
+        wanted = {outage.name: outage for outage in outages}
+        for name, record in list(self._of.items()):
+            outage = wanted.get(name)
+            if record.is_configured and outage is not None and outage.next(now_s) == record.outage:
+                del wanted[name]
+            elif record.is_configured or outage is not None:
+                del self._of[name]
+                if not record.is_configured:
+                    self._out.save("outage", name, None)
+                kept = EMPTY if outage is None or outage.from_s > now_s else outage.targets
+                self._lift(self._drains.made_by(name) - kept, now_s)
+        for outage in wanted.values():
             self._of[outage.name] = OutageRecord(outage, is_configured=True)
+
+    def joined(self, targets: Idset, now_s: float) -> None:
+        """Drain targets that have joined, or come back, while an outage of theirs is on."""
+        for record in list(self._of.values()):
+            ranks = {key: self._targets.rank(key) for key in record.absent}
+            if back := Idset.of([rank for rank in ranks.values() if rank is not None]):
+                outage = record.outage._replace(targets=record.outage.targets | back)
+                absent = tuple([key for key, rank in ranks.items() if rank is None])
+                record = replace(record, outage=outage, absent=absent)
+                self._put(record)
+            if record.is_on and (mine := record.outage.targets & targets):
+                self._drain(record, mine, now_s)
+        self._renew()
 
     def add(self, outage: Outage, user: str | None, now_s: float) -> None:
         """Plan an outage. Raises InvalidValue, LimitExceeded, and Refused (EEXIST) if there is one of this name."""
@@ -169,11 +192,13 @@ class PlannedOutages:
             self._out.save("outage", outage.name, row)
 
     def _begin(self, record: OutageRecord, now_s: float) -> None:
-        outage = record.outage
-        self._of[outage.name] = replace(record, is_on=True)
-        targets = outage.targets & self._targets.present - self._groups.members[EXCLUDE]
+        self._of[record.outage.name] = replace(record, is_on=True)
+        self._drain(record, record.outage.targets, now_s)
+
+    def _drain(self, record: OutageRecord, targets: Idset, now_s: float) -> None:
+        outage, there = record.outage, self._targets.present - self._groups.members[EXCLUDE]
         reason = outage.reason or f"outage {outage.name}"
-        self._drains.drain_for_outage(targets, outage.name, reason, record.user, now_s)
+        self._drains.drain_for_outage(targets & there, outage.name, reason, record.user, now_s)
 
     def _end(self, name: str, record: OutageRecord, there: Outage | None, now_s: float) -> None:
         """End an occurrence; `there` is the next one."""

@@ -23,6 +23,7 @@ import msgspec
 from fluxsched.core.constraint import EVERYTHING, GROUP, parse_targets
 from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.outages import Outage
 from fluxsched.core.resources import Children, ResourceSet
 from fluxsched.core.topology import EMPTY_TOPOLOGY
 from fluxsched.errors import LimitExceeded, Refused, RemoteProtocolError
@@ -285,9 +286,11 @@ class ResourceService:
         """Change when the whole resource set ends (seconds since the epoch, 0 for never)."""
         self.perform(self.module.set_expiration(expiration_s, self._turns.wall_s))
 
-    def reload(self, inventory: Inventory, groups: Mapping[str, Idset], *, force: bool) -> None:
-        """Use another inventory. Raises Refused when that cannot be."""
-        self.perform(self.module.reload(inventory, groups, self._turns.wall_s, force=force))
+    def reload(
+        self, inventory: Inventory, groups: Mapping[str, Idset], outages: Iterable[Outage], *, force: bool
+    ) -> None:
+        """Use another inventory and its configuration. Raises Refused when that cannot be."""
+        self.perform(self.module.reload(inventory, groups, self._turns.wall_s, force, outages))
 
     def mute(self) -> None:
         """Send acquirers no further changes: the instance is being shut down, target by target."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.outages import STRETCHES_MAX, Outage, Outages
+from fluxsched.core.outages import LIMITS_KNOWN_MAX, STRETCHES_MAX, Outage, Outages
 from fluxsched.errors import InvalidValue
 
 WEEK_S = 604800.0
@@ -108,3 +108,16 @@ def test_it_is_sent_and_stored_as_it_is():
 def test_what_is_no_outage_is_refused(row):
     with pytest.raises(InvalidValue):
         Outage.parse(row)
+
+
+def test_stretches_of_so_many_limits_are_kept_at_most():
+    some = [one(), one(2, 300.0, 350.0, 1000.0)]
+    known = Outages(some)
+    for limit_s in [*range(1, LIMITS_KNOWN_MAX + 4), *range(1, 4)]:
+        for from_s in (0.0, 120.0, 90000.0, 50.0):
+            fresh = Outages(some).stretches(float(limit_s), from_s, 100000.0)
+            for (begin, end, barred), (other_begin, other_end, other) in zip(
+                known.stretches(float(limit_s), from_s, from_s + 5000.0), fresh, strict=False
+            ):
+                if begin < end and other_begin < other_end:
+                    assert (begin, barred) == (other_begin, other)

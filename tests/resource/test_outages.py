@@ -10,6 +10,7 @@ from fluxsched.core.outages import OUTAGES_MAX, Outage
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.resource.drain import REASON_CHARS_MAX
 from fluxsched.resource.effects import ToAcquirer
+from fluxsched.resource.inventory import Inventory
 from tests.resource.conftest import ids
 
 
@@ -187,3 +188,49 @@ def test_so_many_may_be_planned(h):
     with pytest.raises(LimitExceeded, match=str(OUTAGES_MAX)):
         h.module.outages.add(planned("0", name="one more"), None, 100.0)
     h.module.journal.take_effects()
+
+
+# ---- targets that join, and the configuration
+
+
+def test_a_target_that_joins_during_its_outage_is_drained(start, r):
+    h = start(dynamic=True)
+    add(h, "6-7")
+    h._call("set_lost", ids("7"), h.now_s)
+    pass_to(h, 200.0)
+    assert reasons(h) == {"6": "kernel"}
+    h._call("add_targets", r("0-7").restrict(ids("7")), h.now_s)
+    assert reasons(h) == {"6": "kernel", "7": "kernel"}
+    pass_to(h, 300.0)
+    assert reasons(h) == {}
+
+
+def test_one_that_was_not_there_at_the_restart_is_drained_when_it_joins(start, r):
+    h = start()
+    add(h, "6-7")
+    again = start(r("0-6", "node[0-6]"), dynamic=True, saved=h.saved())
+    pass_to(again, 200.0)
+    assert reasons(again) == {"6": "kernel"}
+    again._call("add_targets", r("7", "node7"), again.now_s)
+    assert reasons(again) == {"6": "kernel", "7": "kernel"}
+
+
+def test_a_reload_replaces_those_of_the_configuration_and_leaves_the_others(start, r):
+    h = start(outages=[planned("0", 200.0, 300.0, name="a"), planned("1", 200.0, 400.0, name="b")])
+    add(h, "2", 200.0, 500.0, name="mine")
+    pass_to(h, 200.0)
+    assert sorted(h.drained()) == ["0-1", "2"]
+
+    def reload(*outages):
+        h._call("reload", Inventory(r(), "reload"), {}, h.now_s, False, outages)
+        return sorted(rank for targets in reasons(h) for rank in ids(targets))
+
+    changed = planned("1,3", 150.0, 450.0, name="b")
+    assert reload(changed) == [1, 2, 3]  # that of 0 has gone
+    assert reload(changed, planned("4", 600.0, 700.0, name="c")) == [1, 2, 3]
+    pass_to(h, 450.0)
+    assert reload(planned("4", 600.0, 700.0, name="c")) == [2]
+    pass_to(h, 600.0)
+    assert reasons(h) == {"4": "kernel"}
+    assert reload() == []
+    assert not list(h.module.outages)

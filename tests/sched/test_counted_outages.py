@@ -9,6 +9,7 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.outages import Outage, Outages
+from fluxsched.sched.plan.running_jobs import INSIDE_MAX
 from tests.sched.site import Bench
 
 WaitingJob = tuple[int, float]
@@ -128,3 +129,20 @@ def test_jobs_overtake_on_targets_that_an_outage_keeps_from_the_first() -> None:
 
 def test_what_jobs_take_of_the_others_is_counted() -> None:
     assert with_a_head(300.0, 300.0, 800.0, 800.0) == {3: "0", 4: "1", 5: "4"}
+
+
+def test_so_many_sets_of_targets_are_indexed_at_most() -> None:
+    bench = Bench("easy")
+    bench.grow("0-9")
+    for jobid in range(1, 11):
+        bench.submit(jobid, nodes=1, exclusive=True, duration=float(jobid))
+    bench.run()
+    running = bench.scheduler.group("default").running
+    for mask in range(INSIDE_MAX + 2):
+        index = running.inside(mask)
+        assert [running.inside(mask).given_by(100.0 + jobid) for jobid in (1, 3)] == [
+            sum(4 for rank in Idset(mask) if int(rank) < jobid) for jobid in (1, 3)
+        ]
+        assert index is running.inside(mask)
+    bench.free(1)
+    assert running.inside(1).weight == 0

@@ -34,6 +34,17 @@ def path(user: Any) -> Path:
     return path
 
 
+def test_a_reload_plans_and_calls_off_outages(daemon: Any, path: Path) -> None:
+    path.write_text('[[outages]]\ntargets = "0"\nfrom = 100\nuntil = 4000000000\nname = "move"\n')
+    here = daemon("--fake", "2x2", "--config", path)
+    assert [each["name"] for each in here("outage", "list", "--json").json["outages"]] == ["move"]
+    path.write_text('[[outages]]\ntargets = "1"\nfrom = 200\nuntil = 4000000000\nname = "power"\n')
+    assert "needs a restart" not in here("config", "reload").out
+    (outage,) = here("outage", "list", "--json").json["outages"]
+    assert (outage["name"], outage["targets"], outage["on"]) == ("power", "1", True)
+    assert here("resource", "drain", "-n", "-o", "{ranks} {reason}").out == "1 outage power\n"
+
+
 def test_reload_applies_limits_and_queues_live_and_names_what_needs_a_restart(daemon: Any, path: Path) -> None:
     here = daemon("--fake", "4x2", "--config", path)
     assert tomllib.loads(here("config", "show").out) == here("config", "show", "--json").json == tomllib.loads(SITE)

@@ -28,8 +28,7 @@ from typing import Final, Protocol
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.plan.running_jobs import JobRelease, ReleaseIndex, RunningJobs
 from fluxsched.sched.pool.bitset import WORD_SHIFT
-from fluxsched.sched.pool.find_fit import find_fit
-from fluxsched.sched.pool.left_out import LeftOut
+from fluxsched.sched.pool.find_fit import LeftOut, find_fit
 from fluxsched.sched.pool.placement import BEST_FIT, NO_TARGET, Fits, cores_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.sorted_jobs import PendingJob, Skips

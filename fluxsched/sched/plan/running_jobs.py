@@ -118,6 +118,7 @@ class RunningJobs:
     def inside(self, mask: int) -> ReleaseIndex:
         """Return the index of what jobs free on these targets, kept up to date from now on; no job may be to leave any.
         """
+        self.follow()
         found = self._inside.get(mask)
         if found is None:
             if len(self._inside) >= INSIDE_MAX:
