@@ -293,7 +293,7 @@ class Ledger:
         if pool.what_if_open:
             raise LocalProtocolError(f"grow of job {jobid} inside a what-if: end the what-if, then yield")
         allocation = self.elastic.by_id.get(jobid)
-        if allocation is None or refuses_grow(allocation, fit, pool):
+        if allocation is None or refuses_grow(allocation, fit, pool) or self.elastic.rule.refuses_grow(jobid, fit):
             return None
         if pool.is_barred(fit.blocks, now_s, allocation.expiration_s) or not pool.take(fit.blocks):
             return None
@@ -372,6 +372,7 @@ class Ledger:
                 self._by_word[block.at].discard(jobid)
         if left:
             allocation.blocks = left
+            self.elastic.rule.resized(jobid, left)
         else:
             del self.allocations[jobid]
         if self.book is not None and allocation.account is not None:
@@ -969,14 +970,34 @@ def refuses_shrink(allocation: JobAllocation, ranks: Idset) -> str:
     return ENDING if allocation.is_ending else allocation.elastic.refuses_shrink(ranks)
 
 
+class SizeRule:
+    """Rule beside the resources on what jobs may grow to, which is told each size; this one allows all."""
+
+    def refuses_extras(self, fit: Fits) -> bool:
+        """Return whether a job must not start with this fit, which has more than the least that it asks for."""
+        return False
+
+    def refuses_grow(self, jobid: int, fit: Fits) -> str:
+        """Why a running job must not get a fit in addition; empty if it may."""
+        return ""
+
+    def resized(self, jobid: int, blocks: Blocks) -> None:
+        """Record what a running job has from now on; it has not ended."""
+
+
 class ElasticJobs:
     """The running jobs that may change their size, `by_id`; those that may have more are `growable`, too."""
 
-    __slots__ = ("by_id", "growable")
+    __slots__ = ("by_id", "growable", "rule")
 
     def __init__(self) -> None:
+        self.rule = SizeRule()
         self.by_id: dict[int, JobAllocation] = {}
         self.growable: dict[int, JobAllocation] = {}
+
+    def obey(self, rule: SizeRule) -> None:
+        """Obey a rule from now on, while no job runs."""
+        self.rule = rule
 
     def begins(self, allocation: JobAllocation, fit: Fits) -> Blocks:
         """Enter an elastic job that has started, and return its blocks beyond its minima."""
@@ -1015,6 +1036,7 @@ class ElasticJobs:
         allocation.elastic.add(fit, now_s)
         shared = tuple([block for block in allocation.blocks if block.at == NO_TARGET])
         allocation.blocks = (*joined((*on_targets(allocation.blocks), *fit.blocks)), *shared)
+        self.rule.resized(allocation.jobid, allocation.blocks)
         if book is not None and allocation.account is not None:
             book.changes(allocation.account, fit.blocks, 1, False, now_s)
         self._note(allocation)

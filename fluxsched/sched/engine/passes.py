@@ -436,7 +436,8 @@ def _no_grow(group: Group, decision: Grow, now_s: float) -> str:
         return NOT_ELASTIC
     if now_s < allocation.elastic.paused_until_s:
         return f"it was shrunk, or a grow of it failed, less than {SHRINK_PAUSE_S:g} s ago"
-    return refuses_grow(allocation, fit, group.pool) or "not all of the fit is free"
+    refused = refuses_grow(allocation, fit, group.pool) or group.ledger.elastic.rule.refuses_grow(jobid, fit)
+    return refused or "not all of the fit is free"
 
 
 def _no_shrink(group: Group, waiting: Container[int], decision: Shrink) -> str:

@@ -41,7 +41,7 @@ from fluxsched.sched.hooks.chain import (
     unreserve,
     wait_text,
 )
-from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.ledger import Ledger, SizeRule
 from fluxsched.sched.pool.placement import Fits, Shape, Shapes
 from fluxsched.sched.sorted_jobs import PendingJob
 
@@ -79,6 +79,9 @@ class Plugins:
         self._soon_s = inf
         self._again = False
         self._bound: dict[int, tuple[Chain, JobSeen, Fits]] = {}
+        for plugin in [each for chain in self.chains.values() for each in chain.plugins]:
+            if isinstance(plugin, SizeRule):
+                ledger.elastic.obey(plugin)
         self._hooks: list[tuple[Group, GroupHooks]] = []
         for group in groups if self.chains else ():
             hooks = GroupHooks(group.name, group.pool, group.running, self.chains, self._faults, self._bound)

@@ -695,7 +695,7 @@ def with_extras(group: Group, job: PendingJob, start: Start, placement: str, now
         return start
     with left_out(group, job, now_s):
         fit = find_fit(group.pool, job.shape, placement, extras=True)
-    return start if fit is None else start._replace(fit=fit)
+    return start if fit is None or group.ledger.elastic.rule.refuses_extras(fit) else start._replace(fit=fit)
 
 
 def in_the_way(group: Group, job: PendingJob, now_s: float) -> str:

@@ -1,7 +1,8 @@
 """Limits of a site as a scheduler obeys them: a plugin of its own, before all others, of every queue.
 
 Law: what a job gets is booked before it is committed, or it does not start; what ran before is a fact. The scheduler
-counts the jobs of the groups that it serves. An elastic job counts with what it began with.
+counts the jobs of the groups that it serves, each with what it has now, so an elastic job grows as far as its limits
+allow.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from typing import ClassVar
 
 from fluxsched.core.limits import NOTHING, Holder, SiteLimit, least_amounts
 from fluxsched.sched.hooks.api import PASS, SKIP, Fits, GroupSeen, JobSeen, Later, Option, Pass, Plugin, Shape, Skip
-from fluxsched.sched.pool.placement import parts_in
+from fluxsched.sched.ledger import SizeRule
+from fluxsched.sched.pool.placement import Blocks, parts_in
 
 _Held = tuple[int, ...]
 _Key = tuple[int, Holder]
 
 
-class RunningLimits:
+class RunningLimits(SizeRule):
     """Record of what the holders of each limit have, which says what they may start."""
 
     name: ClassVar[str] = "limits"
@@ -40,7 +42,7 @@ class RunningLimits:
 
     def reserve(self, job: JobSeen, fit: Fits) -> Pass | Later:
         """Book what the job gets, which may be more than it asks for."""
-        keys, amounts = self._keys(job.shape), _amounts(fit)
+        keys, amounts = self._keys(job.shape), _amounts(fit.blocks)
         text = self._exceeded(keys, amounts)
         if text is not None:
             return Later(text)
@@ -54,11 +56,28 @@ class RunningLimits:
     def post_bind(self, job: JobSeen, fit: Fits) -> None:
         """Book a job that ran before this scheduler started, whatever it exceeds."""
         if job.adopted:
-            self._book(job.jobid, self._keys(job.shape), _amounts(fit))
+            self._book(job.jobid, self._keys(job.shape), _amounts(fit.blocks))
 
     def on_free(self, job: JobSeen, fit: Fits) -> None:
         """Record that the job holds nothing any more."""
         self._free(job.jobid)
+
+    def refuses_extras(self, fit: Fits) -> bool:
+        """See `SizeRule`."""
+        return self._exceeded(self._keys(fit.shape), _amounts(fit.blocks)) is not None
+
+    def refuses_grow(self, jobid: int, fit: Fits) -> str:
+        """See `SizeRule`; the job counts as running already."""
+        keys, _ = self._jobs.get(jobid, ([], NOTHING))
+        return self._exceeded(keys, (0, *_amounts(fit.blocks)[1:])) or ""
+
+    def resized(self, jobid: int, blocks: Blocks) -> None:
+        """Book what a job has after it has grown, or given something back."""
+        keys, before = self._jobs.get(jobid, ([], NOTHING))
+        after = _amounts(blocks)
+        if keys and after != before:
+            self._free(jobid)
+            self._book(jobid, keys, after)
 
     def _keys(self, shape: Shape) -> list[_Key]:
         user, bank, queue = shape.label("user"), shape.label("bank"), shape.label("queue")
@@ -95,10 +114,10 @@ class RunningLimits:
         self.generation += bool(keys)
 
 
-def _amounts(fit: Fits) -> _Held:
-    """Return what a job gets of each of `SiteLimit.sizes`."""
+def _amounts(blocks: Blocks) -> _Held:
+    """Return what these blocks of a job have of each of `SiteLimit.sizes`."""
     nodes = cores = gpus = 0
-    for part in parts_in(fit.blocks):
+    for part in parts_in(blocks):
         nodes, cores, gpus = nodes + 1, cores + part.cores.bit_count(), gpus + part.gpus.bit_count()
     return (1, nodes, cores, gpus)
 

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluxsched.core.idset import Idset
 from fluxsched.core.limits import EACH, SiteLimit
 from fluxsched.sched.hooks.limits import with_limits
+from tests.sched.elastic.elastic_site import ElasticSite, jobspec, resources
 from tests.sched.site import Bench, make_r, spec
 
 from .conftest import faults, started, told
@@ -95,3 +97,54 @@ def test_no_holder_ever_has_more(data):
             del running[ended], jobs[ended]
         running |= {each: jobs[each] for each in started(bench.run())}
     assert not jobs, "all have had their turn"
+
+
+def elastic_site(*limits, policy="easy", ranks="0-7"):
+    return ElasticSite(policy, ranks, plugins=with_limits({}, limits))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_elastic_job_grows_as_far_as_its_limits_allow_and_counts_with_what_it_has(policy):
+    site = elastic_site(SiteLimit(user=EACH, nodes=5, user_name=EACH), policy=policy)
+    site.submit(1, jobspec("2-6"))
+    site.run()
+    assert site.sizes(1) == [5]
+    site.submit(2, jobspec(1, elastic=False))
+    site.submit(3, jobspec(1, elastic=False), userid=1001)
+    site.run()
+    assert site.sizes(3) == [1], "another user has a limit of their own"
+    assert site.scheduler.why(2, site.now_s).reason.endswith("limit of each user: 5 + 1 nodes exceed 5")
+    site.end(1)
+    site.run()
+    assert site.sizes(2) == [1]
+
+
+def test_a_job_that_has_grown_or_shrunk_frees_exactly_what_it_had():
+    site = elastic_site(SiteLimit(user=EACH, cores=16, nodes=4, user_name=EACH))
+    for turn in range(3):
+        first, second = 10 * turn + 1, 10 * turn + 2
+        site.submit(first, jobspec("1-4"))
+        site.run()
+        assert site.sizes(first) == [4]
+        site.did(site.scheduler.shrunk("default", Idset.parse("0"), True, site.now_s))
+        site.run()
+        site.gone()
+        assert sum(site.sizes(first)) <= 4
+        site.end(first)
+        site.submit(second, jobspec(4, elastic=False))
+        site.run()
+        assert site.sizes(second) == [4]
+        site.end(second)
+        back = resources("0")
+        site.did(site.scheduler.grown("default", back, back.ranks, Idset(), site.now_s))
+
+
+def test_a_job_found_running_counts_with_what_it_has_and_may_grow_to_the_limit():
+    site = elastic_site(SiteLimit(user=EACH, nodes=3, user_name=EACH))
+    spec_of_it = jobspec("1-6")
+    site.specs[7], site.held[7] = spec_of_it, resources("0-1")
+    site.did(site.scheduler.hello(7, 16, 1000, 1.0, site.held[7], jobspec=spec_of_it, now_s=site.now_s))
+    site.run()
+    site.submit(8, jobspec(1, elastic=False))
+    site.run()
+    assert "limit of each user: 3 + 1 nodes exceed 3" in site.scheduler.why(8, site.now_s).reason
