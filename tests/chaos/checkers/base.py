@@ -58,6 +58,8 @@ class Site:
     duration_max: Mapping[str, float] = field(default_factory=dict)
     """The longest duration of a queue's jobs, where there is a limit (seconds)."""
     nodes_max: Mapping[str, int] = field(default_factory=dict)
+    running_max: Mapping[str, int] = field(default_factory=dict)
+    """How many jobs of a queue may run at once, where there is a limit."""
     steps_s: float = 0.0
     """By how much the clocks are stepped in all (seconds)."""
     hosts: tuple[str, ...] = ()

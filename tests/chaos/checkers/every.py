@@ -14,11 +14,13 @@ from tests.chaos.checkers.jobs import Jobs
 from tests.chaos.checkers.limits import Limits
 from tests.chaos.checkers.promises import Promises
 from tests.chaos.checkers.rest import Rest
+from tests.chaos.checkers.site_limits import SiteLimits
 from tests.chaos.checkers.sizes import Sizes
 from tests.chaos.checkers.stories import Stories
 
 CHECKERS: tuple[type[Checker], ...] = (
     Cores, Groups, Jobs, Releases, Promises, AcquireStreams, Stories, Limits, Answers, Rest, JobAccounts, Sizes,
+    SiteLimits,
 )  # fmt: skip
 
 

@@ -248,6 +248,20 @@ SCHEDULERS = (
     ),
 )  # fmt: skip
 
+LIMITS = (
+    Sabotage(
+        "count no job that starts", f"{_SCHED}.hooks.limits:RunningLimits.reserve",
+        "self._book(job.jobid, keys, amounts)", "pass",
+    ),
+    Sabotage(
+        "count no job that ran before", f"{_SCHED}.hooks.limits:RunningLimits.post_bind", "if job.adopted:", "if False:",
+    ),
+    Sabotage(
+        "free what runs on", f"{_SCHED}.hooks.limits:RunningLimits.resized", "self._book(jobid, keys, after)", "pass",
+    ),
+)  # fmt: skip
+"""These need sites with limits, of which one in five seeds has some."""
+
 SHELL = (
     Sabotage(
         "leave streams of lost peers open", "fluxsched.messaging.router:Router._lost",
@@ -354,4 +368,4 @@ HOSTS = (
 )  # fmt: skip
 """These need hosts of their own, and have a disaster each that is made for them (runs/host_points.py)."""
 
-SABOTAGES = RESOURCE + JOBS + ELASTIC + SCHEDULERS + SHELL + STORE + HOSTS
+SABOTAGES = RESOURCE + JOBS + ELASTIC + SCHEDULERS + LIMITS + SHELL + STORE + HOSTS

@@ -65,6 +65,11 @@ def make_site(chance: Random, hosts: int = 0) -> ChaosSite:
         nodes_max={"debug": 1},
     )
     config = _config(chance, hosts, lab, f"{policy}|{PLUGIN}" if plugin else policy, has_lab_scheduler, banks)
+    by_config = Random(config)  # the other choices stay as they are
+    if by_config.random() < 0.2:
+        most = by_config.choice((3, 4, 5))
+        config += f'[[limits]]\nqueue = "*"\nrunning = {most}\n'
+        site = replace(site, running_max=dict.fromkeys(queues, most))
     return ChaosSite(config, hosts, site, policy, has_lab_scheduler, banks)
 
 

@@ -9,6 +9,7 @@ from fluxsched.config.reader import fair_settings
 from fluxsched.errors import FluxschedError
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.fair.accounts import FairSettings
+from fluxsched.sched.hooks.limits import with_limits
 from fluxsched.sched.policy import needs_accounts
 from fluxsched.sched.registry import Loaded
 from fluxsched.scheduler.host import SchedulerHost
@@ -121,7 +122,7 @@ class SimModule:
             fair=fair,
             user_name=str,
             preempt_timeout_s=wanted.preempt_timeout_s,
-            plugins=found.plugins,
+            plugins=with_limits(found.plugins, wanted.limits),
         )
         client: SimClient = self._network.connect(wanted.name, process)
         turns = self._turns = Turns(process.clock, lambda exc: process.end(f"{type(exc).__name__}: {exc}"))
