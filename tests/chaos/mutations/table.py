@@ -254,7 +254,8 @@ LIMITS = (
         "self._book(job.jobid, keys, amounts)", "pass",
     ),
     Sabotage(
-        "count no job that ran before", f"{_SCHED}.hooks.limits:RunningLimits.post_bind", "if job.adopted:", "if False:",
+        "count no job that ran before", f"{_SCHED}.hooks.limits:RunningLimits.post_bind",
+        "if job.adopted:", "if False:",
     ),
     Sabotage(
         "free what runs on", f"{_SCHED}.hooks.limits:RunningLimits.resized", "self._book(jobid, keys, after)", "pass",
