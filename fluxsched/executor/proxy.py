@@ -431,7 +431,8 @@ class KeeperExecutor:
             self._reports.record(jobid, None, no_op)
             if self._runs.pop(jobid, None) is not None:
                 note = notes.get(jobid, "no process of the job was left")
-                report = self._reports.node_failed if note == BOOTED else self._reports.failed
+                is_lost = self._is_settled or note == BOOTED
+                report = self._reports.node_failed if is_lost else self._reports.failed
                 report(jobid, f"{why}; {note}")
         self._settle()
 

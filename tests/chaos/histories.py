@@ -30,6 +30,7 @@ SITE = Site(
     queues={"batch": "default", "lab": "lab"},
     duration_max={"lab": 60.0},
     nodes_max={"lab": 1},
+    running_max={"lab": 1},
 )
 HOSTS_SITE = replace(SITE, hosts=("node0", "node1", "node2", "node3"), kill_timeout_s=5.0)
 """The same with a keeper on each host."""

@@ -251,6 +251,8 @@ BREAKS: list[tuple[str, str, Write]] = [
     ("limits", "preempts job 7 after", steps(
         ("submit", 7, With({"preemptible-after": 100.0})), ("place", "sched-a", 7, "0"), ("begin", 7),
         ("ask", "sched-a", "job-manager.raise", {"id": 7, "type": "preempt", "severity": 0}))),
+    ("site-limits", "of queue lab run at once; its limit is 1", steps(
+        ("submit", 7, With(queue="lab")), ("submit", 8, With(queue="lab")), ("begin", 7, "2"), ("begin", 8, "3"))),
     ("limits", "requeue 1, but its record", steps(("submit", 7), ("settled", {7: [
             *log(CLEAN[:6]),
             {"timestamp": 9.0, "name": "exception", "context": {"type": "preempt", "severity": 0}},

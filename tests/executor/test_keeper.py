@@ -307,8 +307,8 @@ async def test_jobs_of_a_dead_keeper_are_cleared_or_given_to_the_next(bench):
     second = bench.keepers[1]
     assert second.words(msg.ClearProcesses)[0].records == {1: RECORD}
     second.say(msg.ProcessesCleared({1: "no process of the job was left"}))
-    await bench.until(lambda: bench.reported("failed"))
-    assert bench.reported("failed") == [(1, "the keeper of its tasks was killed; no process of the job was left")]
+    await bench.until(lambda: bench.reported("node_failed"))
+    assert bench.reported("node_failed") == [(1, "the keeper of its tasks was killed; no process of the job was left")]
 
 
 async def test_a_signal_outlives_the_keeper_that_was_to_start_the_job(bench):

@@ -23,6 +23,7 @@ from sys import float_info
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobfields import RETRY_PAUSE_MAX_S, RETRY_PAUSE_S
 from fluxsched.core.jobspec import Jobspec, Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
@@ -296,7 +297,7 @@ class Simulation:
         self.system.submit(at + 1, job.urgency, userid, self._submit_s[at], spec)
 
     def _submit_again(self, at: int) -> None:
-        """Submit a preempted job, in line by its first submission."""
+        """Submit a job whose attempt was preempted or lost, in line by its first submission."""
         job = self._jobs[at]
         self._state[at], self._start[at], self._end[at] = WAITING, None, None
         spec = self._specs.of(job)
@@ -364,6 +365,11 @@ class Simulation:
                 state = PREEMPTED
                 ranks = None if self._ranks is None else self._ranks[at]
                 again = self._attempts.ended(at, self._start[at] or 0.0, now_s, self._procs[at], ranks)
+        pause_s = 0.0
+        if state == FAILED and self._jobs[at].requeue:
+            pause_s, jobid = self._attempts.pause_s(at), self._attempts.jobid(at)
+            ranks = None if self._ranks is None else self._ranks[at]
+            again = self._attempts.lost(at, self._start[at] or 0.0, now_s, self._procs[at], ranks)
         self._end[at] = now_s
         if sized is not None:
             is_done = self._sizes.ended(at, now_s)
@@ -378,7 +384,10 @@ class Simulation:
         self.system.free(jobid)
         if self._tracking:
             self.system.pass_on(self.system.module.unhold(jobid, self._held.pop(at), self.system.now_s))
-        if again:
+        if again and pause_s:
+            self._state[at], self._start[at], self._end[at] = WAITING, None, None
+            self._agenda.at(now_s + pause_s, SITE, Retry(at))
+        elif again:
             self._submit_again(at)
 
     def _timed_end_s(self, at: int) -> float:
@@ -441,9 +450,12 @@ class Simulation:
 
     # ---- the site
 
-    def _change(self, step: SiteEvent | PartLeft, now_s: float) -> None:
+    def _change(self, step: SiteEvent | PartLeft | Retry, now_s: float) -> None:
         if isinstance(step, PartLeft):
             self._release(step)
+            return
+        if isinstance(step, Retry):
+            self._submit_again(step.row)
             return
         self.system.pass_on(effects_of(step, self.system.module, now_s))
         if step.do == OUTAGE:
@@ -549,17 +561,25 @@ class AmountRecorder:
 
 # ---- attempts of preempted jobs
 
-class Attempts:
-    """Rows of preempted jobs; `requeue` is how often each row's job may be submitted again.
+class Retry(NamedTuple):
+    """The pause is over after which the job in a row is submitted again."""
 
-    `preemptions` are those that have happened, in order; `known` is false until the first job is preempted, or
-    true from the beginning where ends may be late.
+    row: int
+
+
+class Attempts:
+    """Rows of jobs that were preempted or lost with their targets; `requeue` is how often each row's job may be
+    submitted again.
+
+    `preemptions` are the attempts that were cut short so, in order; `known` is false until the first one, or true
+    from the beginning where ends may be late.
     """
 
     def __init__(self, requeue: list[int], known: bool = False) -> None:
         self.preemptions: list[Preemption] = []
         self.known = known
         self._first_ids = len(requeue)
+        self._requeue = tuple(requeue)
         self._left = requeue
         self._rows: list[int] = []  # of ids after the first ones
         self._ids: dict[int, int] = {}  # of rows that were submitted again
@@ -594,6 +614,19 @@ class Attempts:
     def ended(self, row: int, start_s: float, end_s: float, procs: int, ranks: str | None = None) -> bool:
         """End an attempt that was preempted; return whether there is to be another one."""
         _, for_row = self._going.pop(row)
+        return self._cut(row, start_s, end_s, procs, ranks, for_row)
+
+    def pause_s(self, row: int) -> float:
+        """Return the pause before a retry of the job in this row (seconds); it doubles with each attempt."""
+        return min(RETRY_PAUSE_S * 2.0 ** (self._requeue[row] - self._left[row]), RETRY_PAUSE_MAX_S)
+
+    def lost(self, row: int, start_s: float, end_s: float, procs: int, ranks: str | None = None) -> bool:
+        """End an attempt whose targets were lost; return whether there is to be another one."""
+        self.known = True
+        self._going.pop(row, None)
+        return self._cut(row, start_s, end_s, procs, ranks, NO_ROW)
+
+    def _cut(self, row: int, start_s: float, end_s: float, procs: int, ranks: str | None, for_row: int) -> bool:
         again = self._left[row] > 0
         if again:
             self._left[row] -= 1

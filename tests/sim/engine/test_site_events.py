@@ -91,3 +91,18 @@ def test_no_job_starts_on_a_target_whose_second_outage_lasts(four_nodes):
     )  # fmt: skip
     jobs = run([TraceJob(1, 1.0, 5.0, 5.0, Ask(1))], "easy", resources=four_nodes, site=site).jobs
     assert jobs.start == [100.0]
+
+
+@pytest.mark.parametrize("requeue", [0, 1, 2])
+def test_a_job_that_loses_its_targets_is_tried_again_after_a_pause_that_doubles(four_nodes, requeue):
+    site = parse_site(
+        ['{"at": 20, "do": "outage", "targets": "0-3", "for": 1}',
+         '{"at": 40, "do": "outage", "targets": "0-3", "for": 1}'],
+        "site", four_nodes,
+    )  # fmt: skip
+    trace = [TraceJob(1, 0.0, 50.0, 60.0, Ask(1), requeue=requeue)]
+    jobs = run(trace, "easy", resources=four_nodes, site=site, check=True).jobs
+    ends = {0: (0, 20, "failed"), 1: (30, 40, "failed"), 2: (60, 110, "completed")}
+    assert (jobs.start[0], jobs.end[0], jobs.state[0]) == ends[requeue]
+    cut = [(each.start_s, each.end_s, each.again) for each in jobs.preemptions]
+    assert cut == {0: [], 1: [(0, 20, True), (30, 40, False)], 2: [(0, 20, True), (30, 40, True)]}[requeue]
