@@ -9,7 +9,7 @@ single rank. A query is judged by its syntax alone, with the position of the fau
 constraint's to decide.
 
 TARGETS are a list of ranks (RFC 22), hosts (RFC 29) and named sets: `all`, `property:NAME`, `group:NAME` or
-`queue:NAME`. Properties are those of the resource set; groups and queues are known to an instance alone, which passes a
+`queue:NAME`, `switch:NAME`. Properties and switches are those of the resource set; groups and queues are known to an instance alone, which passes a
 lookup for them. All offenders are named at once, so that mistakes in a long list are fixed in one go; nothing is
 accepted in part.
 """
@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, TypeAlias
 from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import LOCAL_PREFIX, ResourceSet
-from fluxsched.core.text import kind_of, some_of
+from fluxsched.core.text import kind_of, some_of, there_are
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded
 
 TEXT_CHARS_MAX = 1 << 16
@@ -351,8 +351,8 @@ def _text(value: object, path: str) -> str:
 
 ALL: Final = "all"
 """The named set of all targets, also where a host is called so."""
-PROPERTY, GROUP, QUEUE = "property", "group", "queue"
-SET_KINDS: Final = (PROPERTY, GROUP, QUEUE)
+PROPERTY, GROUP, QUEUE, SWITCH = "property", "group", "queue", "switch"
+SET_KINDS: Final = (PROPERTY, GROUP, QUEUE, SWITCH)
 """Prefixes of named sets: no cluster is called so, since its name is the prefix of its hosts."""
 
 LookUp: TypeAlias = Callable[[str, str], Idset]
@@ -431,9 +431,20 @@ def _members(named: NamedSet, resources: ResourceSet, look_up: LookUp | None) ->
             remedy = f"the properties are {some_of(known)}" if known else "no target has any"
             raise InvalidValue(f"no target has property {named.name!r}: {remedy}")
         return found
+    if named.kind == SWITCH:
+        return _under(named.name, resources)
     if look_up is None:
         raise InvalidValue(f"{named}: only an instance knows its {named.kind}s; give ranks, hosts or property:NAME")
     return look_up(named.kind, named.name)
+
+
+def _under(switch: str, resources: ResourceSet) -> Idset:
+    """Return the targets under a switch, directly or by others. Raises InvalidValue if there is none of this name."""
+    topology = resources.topology
+    if switch not in topology.switches:
+        raise InvalidValue(f"there is no switch {switch!r}: {there_are(sorted(topology.switches))}")
+    leaves = {leaf for leaf in set(topology.leaf_of.values()) if switch in topology.chain(leaf)}
+    return resources.ranks_on([host for host, leaf in topology.leaf_of.items() if leaf in leaves])[0]
 
 
 def _parts(text: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ import pytest
 from fluxsched.core.constraint import parse_targets
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.topology import Topology
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 
 SITE = ResourceSet.parse(
@@ -73,6 +74,20 @@ def test_a_set_is_limited_to_what_a_request_applies_to_and_a_rank_is_not() -> No
 def test_unknown_sets_are_named_among_all_offenders(text: str, named: str) -> None:
     with pytest.raises(InvalidValue, match=named):
         parse_targets(text, SITE, look_up)
+
+
+def test_a_switch_has_all_targets_under_it() -> None:
+    switches = [
+        {"name": "leaf0", "hosts": "n[0-1]"}, {"name": "leaf1", "hosts": "n[2-3],else"}, {"name": "leaf2", "hosts": "x"},
+        {"name": "spine", "switches": "leaf[0-1]"},
+    ]  # fmt: skip
+    site = ResourceSet.parse({"version": 1, "execution": {
+        "R_lite": [{"rank": "0-3", "children": {"core": "0"}}], "nodelist": ["n[0-3]"],
+    }}).with_topology(Topology.parse(switches))  # fmt: skip
+    found = [str(parse_targets(f"switch:{name}", site)) for name in ("leaf1", "spine", "leaf2")]
+    assert found == ["2-3", "0-3", ""]
+    with pytest.raises(InvalidValue, match="there is no switch 'leaf3': there are leaf0, leaf1, leaf2, spine"):
+        parse_targets("0,switch:leaf3", site)
 
 
 def test_a_queue_is_not_known_without_an_instance() -> None:

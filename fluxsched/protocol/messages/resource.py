@@ -69,7 +69,9 @@ class MoveResponse(Payload, frozen=True, omit_defaults=False):
 
 
 class TargetsRequest(Payload, frozen=True):
-    """Ranks, hosts and named sets (`all`, `property:NAME`, `group:NAME`, `queue:NAME`), as people write them."""
+    """Ranks, hosts and named sets (`all`, `property:NAME`, `group:NAME`, `queue:NAME`, `switch:NAME`), as people write
+    them.
+    """
 
     targets: TargetsText
 
