@@ -8,10 +8,10 @@ Law: a constraint is checked whole when it is parsed, within named limits; match
 single rank. A query is judged by its syntax alone, with the position of the fault; what its values mean is the
 constraint's to decide.
 
-TARGETS are a list of ranks (RFC 22), hosts (RFC 29) and named sets: `all`, `property:NAME`, `group:NAME` or
-`queue:NAME`, `switch:NAME`. Properties and switches are those of the resource set; groups and queues are known to an instance alone, which passes a
-lookup for them. All offenders are named at once, so that mistakes in a long list are fixed in one go; nothing is
-accepted in part.
+TARGETS are a list of ranks (RFC 22), hosts (RFC 29) and named sets: `all`, `property:NAME`, `group:NAME`, `queue:NAME`
+or `switch:NAME`. Properties and switches are those of the resource set; groups and queues are known to an instance
+alone, which passes a lookup for them. All offenders are named at once, so that mistakes in a long list are fixed in one
+go; nothing is accepted in part.
 """
 
 from __future__ import annotations

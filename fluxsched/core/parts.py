@@ -40,7 +40,13 @@ class PartsByRank:
 
     def replaced(self, of: Mapping[int, Children]) -> PartsByRank:
         """Return the parts with these of some targets in the place of those before; empty ones for none."""
-        return PartsByRank({rank: parts for rank, parts in {**self.of, **of}.items() if parts})
+        found = dict(self.of)
+        for rank, parts in of.items():
+            if parts:
+                found[rank] = parts
+            else:
+                found.pop(rank, None)
+        return PartsByRank(found)
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the parts as an R_lite."""
@@ -48,7 +54,10 @@ class PartsByRank:
 
     def entries(self) -> tuple[Entry, ...]:
         """Return the parts as entries of an R_lite."""
-        return merge(list(self.of.items())).entries
+        alike: dict[int, tuple[list[int], Children]] = {}  # by identity: equal ones are mostly the same
+        for rank, children in self.of.items():
+            alike.setdefault(id(children), ([], children))[0].append(rank)
+        return merge([(Idset.of(ranks), children) for ranks, children in alike.values()]).entries
 
     @classmethod
     def parse(cls, rlite: object) -> PartsByRank:

@@ -73,21 +73,19 @@ class PartDrains:
         self._of: dict[int, tuple[PartDrain, ...]] = {}
         self.value: PartsByRank = NO_PARTS
         self._exhausted = EMPTY
-        self._as_of: tuple[ResourceSet, PartsByRank] | None = None
+        self._as_of: ResourceSet | None = None
 
     def restore(self, rank: int, row: StoredRow) -> None:
         """Take up the stored drains of a target."""
         self._of[rank] = tuple([PartDrain.from_row(each) for each in row["drains"]])
-        self.value = self.value.replaced({rank: _drained(self._of[rank])})
+        self.value, self._as_of = self.value.replaced({rank: _drained(self._of[rank])}), None
 
     @property
     def exhausted(self) -> Idset:
         """Return the targets all of whose cores are drained."""
-        as_of = self._targets.resources, self.value
-        if self._as_of is None or self._as_of[0] is not as_of[0] or self._as_of[1] is not as_of[1]:
-            self._as_of, resources = as_of, as_of[0]
-            drained = [(rank, parts) for rank, parts in self.value.of.items() if rank in resources.ranks]
-            self._exhausted = Idset.of([rank for rank, parts in drained if _has_none(resources.children(rank), parts)])
+        if self._as_of is not self._targets.resources:
+            self._as_of, self._exhausted = self._targets.resources, EMPTY
+            self._note_exhausted(Idset.of(self.value.of) & self._as_of.ranks)
         return self._exhausted
 
     def drain(self, wanted: PartsRequest) -> None:
@@ -106,7 +104,7 @@ class PartDrains:
         for rank in wanted.targets:
             rows, fresh = self._of.get(rank, ()), wanted.parts
             if mode in ("none", "update"):
-                fresh -= self._parts(rank)
+                fresh = fresh - self._parts(rank) if rank in self.value.of else fresh
             else:
                 rows = _without(rows, fresh)
             if fresh:
@@ -167,6 +165,13 @@ class PartDrains:
             each = [f"{self._targets.describe(Idset.of(ranks))} without {ids}" for ids, ranks in lacking.items()]
             raise InvalidValue(f"cannot {verb} {wanted.parts}: {'; '.join(each)}; name ids that they have")
 
+    def _note_exhausted(self, changed: Idset) -> None:
+        resources, of = self._targets.resources, self.value.of
+        self._exhausted -= changed
+        self._exhausted |= Idset.of([
+            rank for rank in changed if rank in of and _has_none(resources.children(rank), of[rank])
+        ])  # fmt: skip
+
     def _put(self, rank: int, rows: tuple[PartDrain, ...]) -> None:
         if rows:
             self._of[rank] = rows
@@ -178,6 +183,7 @@ class PartDrains:
     def _end(self, wanted: PartsRequest, before: PartsByRank, event: str, is_always: bool) -> None:
         """Renew what acquirers are told, and journal the event if there was a change."""
         self.value = before.replaced({rank: _drained(self._of.get(rank, ())) for rank in wanted.targets})
+        self._note_exhausted(wanted.targets)
         if is_always or self.value != before:
             self._out.post(wanted.now_s, event, wanted.context(self._targets))
 
@@ -186,8 +192,8 @@ _NONE = Children()
 
 
 def _drained(rows: tuple[PartDrain, ...]) -> Children:
-    found = _NONE
-    for each in rows:
+    found = rows[0].parts if rows else _NONE
+    for each in rows[1:]:
         found |= each.parts
     return found
 

@@ -439,7 +439,7 @@ def part_lines(drains: Iterable[tuple[Idset, PartDrain]], grants: Grants) -> lis
 
 def asked_parts(wanted: DrainRequest | UndrainRequest) -> Children:
     """Return the cores and GPUs that a request names."""
-    return Children(Idset.parse(wanted.cores), Idset.parse(wanted.gpus))
+    return Children.parse({"core": wanted.cores, "gpu": wanted.gpus})
 
 
 def group_info(group: GroupView) -> GroupInfo:

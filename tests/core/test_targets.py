@@ -78,8 +78,8 @@ def test_unknown_sets_are_named_among_all_offenders(text: str, named: str) -> No
 
 def test_a_switch_has_all_targets_under_it() -> None:
     switches = [
-        {"name": "leaf0", "hosts": "n[0-1]"}, {"name": "leaf1", "hosts": "n[2-3],else"}, {"name": "leaf2", "hosts": "x"},
-        {"name": "spine", "switches": "leaf[0-1]"},
+        {"name": "leaf0", "hosts": "n[0-1]"}, {"name": "leaf1", "hosts": "n[2-3],else"},
+        {"name": "leaf2", "hosts": "x"}, {"name": "spine", "switches": "leaf[0-1]"},
     ]  # fmt: skip
     site = ResourceSet.parse({"version": 1, "execution": {
         "R_lite": [{"rank": "0-3", "children": {"core": "0"}}], "nodelist": ["n[0-3]"],
