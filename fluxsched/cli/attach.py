@@ -19,7 +19,7 @@ from fluxsched.cli.base import EndedBySignal, EndingSignals, say, warn
 from fluxsched.cli.options import InstanceHandle, come_back
 from fluxsched.cli.output import jobid_text
 from fluxsched.errors import Disconnected, RPCError
-from fluxsched.system.clock import SystemClock
+from fluxsched.system.clock import SystemClock, sleep
 
 PIECE_BYTES = 64 * 1024
 """Input in one request: what a pipe holds."""
@@ -228,6 +228,11 @@ PENDING_HINT_S = 2.0
 HINT_EVERY_S = 30.0
 """Interval at which it is checked whether the reason has changed (seconds)."""
 
+OUTAGE_LOOKS_MAX = 5
+"""Times that a submit looks whether the job waits for an outage; mostly its scheduler has decided by the second."""
+OUTAGE_LOOK_S = 0.1
+"""Time between these looks (seconds)."""
+
 STARTED = frozenset(("start", "finish", "clean"))
 """Events after which a job does not wait to run."""
 
@@ -352,6 +357,24 @@ def pending_hints(handle: InstanceHandle, jobid: int) -> Iterator[float]:
             said = why["reason"]
             warn(f"{jobid_text(jobid)}: waiting: {said}")
         yield HINT_EVERY_S
+
+
+def outage_hint(handle: InstanceHandle, jobid: int) -> None:
+    """Say on stderr that a job waits since it would cross an outage, as `job why` does; nothing if none is planned."""
+    from fluxsched.views.jobs import PENDING
+
+    with suppress(RPCError):
+        names = [each["name"] for each in handle.rpc("resource.outage-list")["outages"]]
+        begins = tuple(f"outage {name} keeps " for name in names)
+        for look in range(OUTAGE_LOOKS_MAX if names else 0):
+            if look:
+                sleep(OUTAGE_LOOK_S)
+            why = _why(handle, jobid)
+            if why["state"] not in PENDING:
+                break
+            if why["reason"].startswith(begins):
+                warn(f"{jobid_text(jobid)}: waiting: {why['reason']}")
+                break
 
 
 def _why(handle: InstanceHandle, jobid: int) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from fluxsched.cli.attach import OWN, OutputWriter, attach, own_input, report_end, window_of
+from fluxsched.cli.attach import OWN, OutputWriter, attach, outage_hint, own_input, report_end, window_of
 from fluxsched.cli.base import Command, EndedBySignal, EndingSignals, warn
 from fluxsched.cli.jobspec_options import AFTER_ARRAY, COPIES_MAX, UNSATISFIABLE, build, job_options, parse_copies
 from fluxsched.cli.options import Converted, InstanceHandle, connect, parse_jobid, uri_option
@@ -375,6 +375,8 @@ def submit_array(handle: InstanceHandle, templates: Sequence[Template], after: A
     if len(faults) > REFUSALS_SHOWN_MAX:
         warn(f"not submitted: {plural(len(faults) - REFUSALS_SHOWN_MAX, 'job')} more")
     status = 1 if faults else 0
+    if not (after.quiet or after.as_json) and sys.stderr.isatty():
+        outage_hint(handle, ids[0])
     if not (after.wait or after.watch or after.progress or after.jps):
         return status
     shown = {"output": after.watch, "labelled": after.label_io, "progress": after.progress, "jps": after.jps}

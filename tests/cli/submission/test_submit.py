@@ -12,7 +12,7 @@ import click
 import pytest
 
 from fluxsched.cli import jobspec_options
-from fluxsched.cli.attach import HINT_EVERY_S, PENDING_HINT_S, pending_hints
+from fluxsched.cli.attach import HINT_EVERY_S, OUTAGE_LOOKS_MAX, PENDING_HINT_S, outage_hint, pending_hints
 from fluxsched.cli.jobspec_options import parse_begin_time, with_attribute
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, RPCError
@@ -230,6 +230,31 @@ def test_a_hint_that_cannot_be_had_is_none(fake, capsys: pytest.CaptureFixture[s
     with click.Context(click.Command("run"), click.Context(click.Group()), "run"):
         assert list(pending_hints(handle, 1)) == [PENDING_HINT_S]
     assert capsys.readouterr() == ("", "")
+
+
+OUTAGE = "outage upd keeps n[1-2] from 18:00 to 18:10; the limit of 10m crosses it; it fits with --time-limit 3m"
+
+
+@pytest.mark.parametrize(
+    ("outages", "answers", "said"),
+    [
+        ([], [], ""),
+        (["upd"], [("SCHED", "is the next to be looked at"), ("SCHED", OUTAGE)], f"waiting: {OUTAGE}\n"),
+        (["upd"], [("SCHED", "is the next to be looked at"), ("RUN", "it runs")], ""),
+        (["upd"], [("SCHED", "needs 4 nodes; 2 are busy")] * OUTAGE_LOOKS_MAX, ""),
+    ],
+    ids=["none", "crosses", "starts", "busy"],
+)
+def test_a_submit_says_that_an_outage_keeps_the_job_waiting(
+    fake, capsys: pytest.CaptureFixture[str], outages: list[str], answers: list[tuple[str, str]], said: str
+) -> None:
+    left = [{"state": state, "reason": reason} for state, reason in answers]
+    listed = {"outages": [{"name": name} for name in outages]}
+    handle = fake({"resource.outage-list": listed, "job-manager.why": lambda request: left.pop(0)})
+    with click.Context(click.Command("submit"), click.Context(click.Group()), "submit"):
+        outage_hint(handle, 1)
+    assert not left
+    assert capsys.readouterr() == ("", f"fluxsched: submit: ƒ2: {said}" if said else "")
 
 
 def test_without_a_terminal_no_hint_is_shown(cli) -> None:
