@@ -1,4 +1,4 @@
-"""Readers of `[prolog]`, `[epilog]` and `[health]`: programs of the site.
+"""Readers of `[prolog]`, `[epilog]`, `[health]` and `[notify]`: programs of the site.
 
 Law: a program is looked up when the file is read, so that a start and `config check` refuse one that is missing or that
 this user cannot execute. A relative path counts from the directory of the file; a name without a slash is looked up in
@@ -49,6 +49,16 @@ def read_health(root: TomlTable, directory: Path) -> HealthCheck | None:
         table.fault("when", f"{shown(unknown[0])} is not one of {', '.join(WHEN)}: name some of them")
     table.done()
     return None if words is None else HealthCheck(SiteProgram(words, timeout_s), interval_s, frozenset(when))
+
+
+def read_notify(root: TomlTable, directory: Path) -> tuple[str, ...] | None:
+    """Return the words of the program of `[notify]`; None if there is none, or it is faulty."""
+    if "notify" not in root:
+        return None
+    table = root.table("notify")
+    words = read_words(table, directory)
+    table.done()
+    return words
 
 
 def read_words(table: TomlTable, directory: Path) -> tuple[str, ...] | None:

@@ -2,10 +2,10 @@
 
 The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `[topology]`, `[queues.NAME]` and
 `[policy]` in the form of RFC 33 with our `group` and `groups`, `[[scheduler]]`, `[[cluster]]`, `[engine]`, `[fair]`,
-`[exec]`, `[prolog]`, `[epilog]`, `[health]`, `[access]`, `[ingest]`, `[log]`, `[metrics]`, `[web]`, `[job-manager]`.
-`[fair]` is also read from the object that `config.get` gives to a scheduler, ours or Flux's. Law: a key that we do
-not act upon is refused, since a limit or an access rule that is silently ignored is worse than none. No code of a
-plugin is run: only its specification is checked, down to the options of built-in policies.
+`[exec]`, `[prolog]`, `[epilog]`, `[health]`, `[notify]`, `[access]`, `[ingest]`, `[log]`, `[metrics]`, `[web]`,
+`[job-manager]`. `[fair]` is also read from the object that `config.get` gives to a scheduler, ours or Flux's. Law: a
+key that we do not act upon is refused, since a limit or an access rule that is silently ignored is worse than none.
+No code of a plugin is run: only its specification is checked, down to the options of built-in policies.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fluxsched.config.policies import check_policy, composed, default_name, located, queues_split_by, with_plugins
-from fluxsched.config.programs import read_health, read_perilog
+from fluxsched.config.programs import read_health, read_notify, read_perilog
 from fluxsched.config.toml import Document, TomlFault, TomlTable, raise_faults
 from fluxsched.config.values import (
     HEARTBEAT_S,
@@ -156,7 +156,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
     site_limits = _site_limits(root, queues, fair)
     ingest = read_ingest(root.table("ingest"), directory)
     prolog, epilog = [read_perilog(root, name, directory) for name in ("prolog", "epilog")]
-    health = read_health(root, directory)
+    health, notify = read_health(root, directory), read_notify(root, directory)
     root.done()
     raw, lines = document.raw, document.lines
     config = Config(
@@ -176,6 +176,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
         prolog,
         epilog,
         health,
+        notify,
     )  # fmt: skip
     return config, document.faults
 

@@ -619,6 +619,8 @@ class Config:
     prolog: SiteProgram | None = None
     epilog: SiteProgram | None = None
     health: HealthCheck | None = None
+    notify: tuple[str, ...] | None = None
+    """Program that is told of job events."""
 
     def where(self, table: str, key: str | int | None = None) -> str:
         """Return `file:line` of a key in a table named by its dotted path, for error texts."""

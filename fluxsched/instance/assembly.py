@@ -82,6 +82,7 @@ from fluxsched.services.job_streams import JobCommands, JobInputs, JobStreams
 from fluxsched.services.jobs import JobService, JobWaits, RunningService
 from fluxsched.services.module_processes import ModuleTable, StartModule
 from fluxsched.services.modules import ModuleService
+from fluxsched.services.notify import NotifyProgram
 from fluxsched.services.outages import OutageService
 from fluxsched.services.resource import STORED_EVENTS_MAX, ResourceService
 from fluxsched.services.scheduling import KINDS, SchedulingService
@@ -114,6 +115,8 @@ class Assembly:
         self._loading = 0
         self._unloaded = settings.schedulers
         self._is_settled = False
+        self.notify: NotifyProgram | None = None
+        """The program that is told of job events, once this has begun."""
         self._compose(restored)
 
     @property
@@ -361,6 +364,10 @@ class Assembly:
         for server in self.outside.all_servers():
             server.start(loop, self.turns.wake)
         self.turns.wall_s = self.turns.clock.wall_s()
+        if (words := self.settings.config.notify) is not None:
+            jobs, environment = self.effects.manager.jobs, self.effects.settings.environment
+            self.notify = NotifyProgram(self.turns, words, environment, jobs.get)
+            self.effects.publish.append(self.notify.publish)
         ours = self._ours(self.settings.sources)
         if self._health is None:
             self.agents.embed(ours)
@@ -454,6 +461,7 @@ class Assembly:
             "ended_jobs": self.history.count,
             "faults": self.faults.count,
             "memory": self.outside.memory_enforced(),
+            **({} if self.notify is None else {"notify": self.notify.report()}),
         }
 
     def _replace_sources(self, wanted: ReloadRequest, sources: Sources) -> None:

@@ -472,6 +472,8 @@ class Instance:
         await end_modules(self.modules, self.turns)
         for helper in self._helpers:
             helper.close()
+        if self._parts.notify is not None:
+            self._parts.notify.close()
         for executor in self.effects.executors.values():
             if self.is_restarting:
                 executor.detach(RESTART_S)

@@ -206,8 +206,8 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         (
             "[resorce]\n",
             "site.toml:1: unknown key 'resorce'; known keys: access, cluster, engine, epilog, exec, fair, "
-            "health, ingest, job-manager, limits, log, metrics, outages, policy, prolog, queues, resource, scheduler, "
-            "topology, web; did you mean 'resource'?",
+            "health, ingest, job-manager, limits, log, metrics, notify, outages, policy, prolog, queues, resource, "
+            "scheduler, topology, web; did you mean 'resource'?",
         ),
         ('[engine]\nkind = "pbs"', "[engine] kind: 'pbs' is not one of slurm, flux, ssh, processes, auto, none"),
         ('[engine]\nkind = "ssh"', '[engine] kind: ssh needs hosts = "n[1-4]"'),
