@@ -71,7 +71,8 @@ class RunningProgram:
 
     program: SiteProgram
     ended: Callable[[ProgramEnd], None]
-    timer: Timer
+    timer: Timer | None = None
+    """Its time limit, which counts from when it has started."""
     is_over_time: bool = False
 
 
@@ -101,8 +102,7 @@ class HostPrograms:
         """
         number = self._new_id(self._turns.wall_s)
         launch = self._launch(program, number, host, resources, variables)
-        timer = self._turns.after(program.timeout_s, lambda: self._over_time(number))
-        self._running[number] = RunningProgram(program, ended, timer)
+        self._running[number] = RunningProgram(program, ended)
         try:
             self.executor.start(launch)
         except FluxschedError as fault:
@@ -141,7 +141,9 @@ class HostPrograms:
         ours = self._running
 
         def started(jobid: int) -> None:
-            if jobid not in ours:
+            if jobid in ours:
+                self._started(jobid)
+            else:
                 reports.started(jobid)
 
         def opened(jobid: int) -> None:
@@ -175,6 +177,10 @@ class HostPrograms:
             node_failed=node_failed,
         )  # fmt: skip
 
+    def _started(self, number: int) -> None:
+        running = self._running[number]
+        running.timer = self._turns.after(running.program.timeout_s, lambda: self._over_time(number))
+
     def _finished(self, number: int, status: int) -> None:
         running = self._running[number]
         output = self._output(number)
@@ -189,7 +195,8 @@ class HostPrograms:
 
     def _ended(self, number: int, end: ProgramEnd) -> None:
         running = self._running.pop(number)
-        running.timer.cancel()
+        if running.timer is not None:
+            running.timer.cancel()
         remove(str(spool_directory(self._settings().spool, number)))
         running.ended(end)
 
