@@ -47,3 +47,29 @@ def test_final_tuples_of_floats_have_no_fixed_length() -> None:
 def test_a_final_tuple_of_floats_of_a_fixed_length_is_seen() -> None:
     text = "A: Final = (0.1, 2.0)\nB: Final[tuple[float, ...]] = (0.1, 2.0)\nC: Final = (1, 2)\n"
     assert len(list(float_tuples(Source("fluxsched/system/a.py", text)))) == 1
+
+
+KEYWORDS = {
+    "alignof", "asm", "attribute", "complex", "const", "extension", "imag", "inline", "label", "real", "restrict",
+    "signed", "thread", "typeof", "volatile",
+}  # fmt: skip
+
+
+def c_keywords(source: Source) -> Iterator[str]:
+    """No attribute is named `_thread` and the like: mypyc puts `_` before it, which makes `__thread`, a word of C."""
+    for node in source.nodes:
+        match node:
+            case ast.Attribute(ast.Name("self"), name) if name.startswith("_") and name[1:] in KEYWORDS:
+                yield source.at(node.lineno, f"self.{name} becomes _{name} in C: give it another name")
+
+
+def test_no_attribute_of_a_compiled_class_is_a_word_of_c() -> None:
+    compiled = [source for package in ("core", "jobs", "messaging", "protocol", "resource", "sched", "services", "sim")
+                for source in sources_below(f"fluxsched/{package}")]  # fmt: skip
+    violations = [violation for source in compiled for violation in c_keywords(source)]
+    assert not violations, "\n".join(violations)
+
+
+def test_an_attribute_that_is_a_word_of_c_is_seen() -> None:
+    text = "class A:\n    def f(self):\n        return self._thread, self._threads, self.thread\n"
+    assert len(list(c_keywords(Source("fluxsched/sched/a.py", text)))) == 1

@@ -57,7 +57,7 @@ class SubmitFilters:
     ) -> None:
         self._settings = settings
         self._turns = turns
-        self._thread = run
+        self._worker = run
         self._start = start
         self._waiting_max = waiting_max
         self._waiting: deque[_Submit] = deque()
@@ -134,7 +134,7 @@ class SubmitFilters:
             self._next()
 
         self._is_busy = True
-        self._thread.run(ask, asked)
+        self._worker.run(ask, asked)
 
     def _failed(self, why: str, batch: list[_Submit]) -> None:
         """Treat all that wait as submits without filters, and start the process again later."""
