@@ -32,9 +32,10 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import fluxsched
+from fluxsched.errors import FluxschedError
 from fluxsched.instance import launch
 from fluxsched.protocol import framing
 
@@ -240,6 +241,9 @@ def percentiles(took_s: list[float]) -> str:
     return f"{', '.join(shown)} ms of {len(took_s)}"
 
 
+T = TypeVar("T")
+
+
 class Usage:
     """CPU seconds and memory of the processes that take part."""
 
@@ -257,8 +261,8 @@ class Usage:
         self._pids[name] = pid
 
     def cpu_s(self) -> dict[str, float]:
-        """User and system seconds of each."""
-        return {name: _cpu_s(pid) for name, pid in self._pids.items()}
+        """User and system seconds of each. Raises FluxschedError if one has ended."""
+        return {name: self._of(name, _cpu_s) for name in self._pids}
 
     def since(self, before: dict[str, float], units: float) -> dict[str, float]:
         """CPU seconds of each since `before`, divided by `units`."""
@@ -266,7 +270,14 @@ class Usage:
 
     def resident(self) -> str:
         """Memory of each now."""
-        return ", ".join(f"{name} {_resident_mib(pid)} MiB" for name, pid in self._pids.items())
+        return ", ".join(f"{name} {self._of(name, _resident_mib)} MiB" for name in self._pids)
+
+    def _of(self, name: str, read: Callable[[int], T]) -> T:
+        try:
+            return read(self._pids[name])
+        except (FileNotFoundError, ProcessLookupError, IndexError) as gone:
+            text = f"process {self._pids[name]} ({name}) has ended, so its use cannot be measured: see its log"
+            raise FluxschedError(text) from gone
 
 
 def _cpu_s(pid: int) -> float:

@@ -19,6 +19,7 @@ from math import inf
 from jobs import TICK_S, Jobspecs, Usage, percentiles  # the script beside this one
 
 import fluxsched
+from fluxsched.errors import FluxschedError
 from fluxsched.instance import launch
 from fluxsched.protocol import framing
 
@@ -102,6 +103,9 @@ def main() -> int:
     uri = launch.start_daemon(launch.StartOptions(fake=options.fake, schedulers=(options.policy,)))
     try:
         measure(options, uri)
+    except FluxschedError as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        return 1
     finally:
         launch.stop(uri)
     return 0

@@ -177,6 +177,8 @@ def main() -> int:
     parser.add_argument("--queues", action="store_true", help="whole-node jobs are in queue wide, others in batch")
     parser.add_argument("--clock", choices=list(CLOCKS), default="cpu", help="what passes while the scheduler works")
     options = parser.parse_args()
+    if options.queues and ";wide=" not in options.policy:
+        print("warning: --queues changes nothing without a policy of queue wide: --policy 'fair;wide=easy'", flush=True)
     machine = Machine(max(1, round(TARGETS * options.scale)), CORES)
     begin_s = 240.0 * options.scale if options.begin is None else options.begin
     jobs = Workload(machine, options.accounts, begin_s, options.minutes, seeded(options.seed), options.queues)

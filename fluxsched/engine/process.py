@@ -51,6 +51,7 @@ from fluxsched.engine.report import (
     resources_of,
 )
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.executor.wire import VERSION
 from fluxsched.messaging.peers import Access
 from fluxsched.system.clock import SystemClock, sleep
 from fluxsched.system.files import ENGINE_NAME, read_text, replace_private_text
@@ -460,11 +461,17 @@ def _judged(
     why = gathering.why() or f"nothing was printed within {settings.start_timeout_s:g} s"
     if not gathering.reports:
         raise FluxschedError(f"engine {engine.identity}: no host of {len(found.hosts)} has reported: {why}")
+    usable = [report for report in gathering.reports if report.version == VERSION]
+    try:
+        check_versions(gathering.reports)
+    except InvalidValue as fault:
+        if not usable:
+            raise
+        log.error("%s: hosts are left out: %s", engine.identity, fault)
     names = _engine_names(found.hosts, gathering.reports)
     order = {host: at for at, host in enumerate(found.hosts)}
-    reports = sorted(gathering.reports, key=lambda report: order.get(names[report.host], len(order)))
+    reports = sorted(usable, key=lambda report: order.get(names[report.host], len(order)))
     resources_of(reports)  # raises for hosts that reported twice
-    check_versions(reports)
     if missing := [host for host in found.hosts if host not in names.values()]:
         text = "engine %s: hosts are left out until they report: %s: %s"
         log.warning(text, engine.identity, some_of(missing), why)

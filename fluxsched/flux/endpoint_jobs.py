@@ -398,4 +398,5 @@ def _decoded(wanted: StdinRequest) -> bytes:
 
 
 def _no_processes(request: RpcRequest) -> None:
-    raise Refused("an instance of fluxsched does not serve the processes of a job", errno.ENOSYS)
+    remedy = "`fluxsched job info` has its hosts, `fluxsched kill` signals its tasks"
+    raise Refused(f"an instance of fluxsched does not serve the processes of a job: {remedy}", errno.ENOSYS)

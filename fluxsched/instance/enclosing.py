@@ -100,9 +100,10 @@ def job_variables(uri: str, local_uri: str, parent: Parent | None) -> dict[str, 
 
 def initial_variables(of_jobs: Mapping[str, str], parent: Parent | None) -> dict[str, str]:
     """Return the variables that the instance adds for its initial program, whose FLUX_URI names the Flux around us, if
-    there is one.
+    there is one, else this instance.
     """
-    return {name: value for name, value in of_jobs.items() if parent is not None or name != "FLUX_URI"}
+    is_inside_flux = parent is None and "FLUX_URI" in os.environ
+    return {name: value for name, value in of_jobs.items() if not is_inside_flux or name != "FLUX_URI"}
 
 
 def inside(base: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:

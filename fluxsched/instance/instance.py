@@ -109,6 +109,10 @@ class Instance:
     """A running instance; `ended` completes when it stops, with None or with the error that stopped it."""
 
     def __init__(self, settings: Settings) -> None:
+        """Create an instance that serves once it is entered. Raises InvalidValue for other things than `Settings`."""
+        if not isinstance(settings, Settings):
+            given = type(settings).__name__
+            raise InvalidValue(f"an Instance takes Settings, not {given}: Instance(settings_of(StartOptions(...)))")
         self.settings = settings
         self._closing = False
         self.is_restarting = False

@@ -39,7 +39,7 @@ from fluxsched.config.toml import TomlFault, raise_faults
 from fluxsched.config.values import JOB_ENGINE, NO_ENGINE, EngineSettings, SchedulerSettings, parse_engine
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.text import counted
+from fluxsched.core.text import counted, some_of
 from fluxsched.engine.port import LOOPBACK
 from fluxsched.engine.process import StartedEngine, start_engine, supposed_resources
 from fluxsched.engine.report import within_job
@@ -873,6 +873,8 @@ def agent(uri: str, *, host: str | None, ranks: str | None, heartbeat_s: float |
     with Handle(uri) as handle:
         while True:
             try:
+                if is_new and len(hellos) > 1:
+                    _check_hosts(handle, hellos)
                 interval_s = _begin(handle, hellos, patient=not is_new)
                 if is_new and hosts != [topology.host]:
                     sys.stderr.write(f"agent of {host}: they are made up: tasks on them run on {topology.host}\n")
@@ -886,6 +888,19 @@ def agent(uri: str, *, host: str | None, ranks: str | None, heartbeat_s: float |
 def _hello(host: str, found: ResourceSet, ranks: str | None, heartbeat_s: float | None) -> dict[str, Any]:
     hello: dict[str, Any] = {"host": host, "R": replace_host(found, host).to_json(), "heartbeat_s": heartbeat_s or 0.0}
     return hello if ranks is None else {**hello, "ranks": ranks}
+
+
+def _check_hosts(handle: Handle, hellos: Sequence[dict[str, Any]]) -> None:
+    """Raise RPCError naming all hosts that cannot be registered: then none is."""
+    faults: list[RPCError] = []
+    for hello in hellos:
+        try:
+            handle.rpc("agent.hello", {**hello, "check": True})
+        except RPCError as fault:
+            faults.append(fault)
+    if faults:
+        text = f"no host was registered: {len(faults)} of {len(hellos)} cannot be: "
+        raise RPCError(text + some_of([str(fault) for fault in faults]), faults[0].errnum)
 
 
 def _begin(handle: Handle, hellos: Sequence[dict[str, Any]], *, patient: bool) -> float:

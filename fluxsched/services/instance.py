@@ -207,7 +207,12 @@ class AgentService:
             raise Refused(f"this connection is already registered for host {wanted.host}", errno.EEXIST)
         if self._count >= AGENTS_MAX:
             raise Refused(f"agents report for {AGENTS_MAX} hosts, which is the limit", errno.EMFILE)
-        targets = self._targets_of(wanted)
+        targets, joining = self._targets_of(wanted)
+        if wanted.check:
+            request.respond(AgentWelcome(targets=str(targets), interval_s=self._settings.heartbeat_s))
+            return
+        if joining is not None:
+            self._resource.perform(self._module.add_targets(joining, self._turns.wall_s))
         hosts = self._agents.setdefault(request.peer, {})
         hosts[wanted.host] = Agent(wanted.host, targets, self._turns.clock.monotonic_s())
         self._count += 1
@@ -220,8 +225,9 @@ class AgentService:
         log.info("agent of %s reports targets %s", wanted.host, targets)
         self._watch_silence()
 
-    def _targets_of(self, wanted: AgentHello) -> Idset:
-        """Return the targets that the agent may report; an unknown host joins, if that is allowed and nothing is wrong.
+    def _targets_of(self, wanted: AgentHello) -> tuple[Idset, ResourceSet | None]:
+        """Return the targets that the agent may report, and the R by which an unknown host is to join, if that is
+        allowed and nothing is wrong.
         """
         module, joining = self._module, None
         known = module.resources.ranks_of(wanted.host) - module.lost
@@ -240,9 +246,7 @@ class AgentService:
             raise Refused(f"targets {wanted.ranks} are not all on host {wanted.host}, which has {known}", errno.EINVAL)
         if taken := targets & (self._reported | self._embedded):
             raise Refused(f"targets {taken} of host {wanted.host} have an agent already", errno.EEXIST)
-        if joining is not None:
-            self._resource.perform(module.add_targets(joining, self._turns.wall_s))
-        return targets
+        return targets, joining
 
     def _heartbeat(self, request: RpcRequest) -> None:
         request.payload(AgentHeartbeat)

@@ -74,8 +74,14 @@ def make_sound(path: Path, has_jobs: bool, *, accept_loss: bool = False) -> str 
     following = _named(path, NEXT_SUFFIX)
     if following.exists():
         return _take_place(following, path)
-    if has_jobs and not path.exists():
-        return f"{path} is missing, though jobs have run on this state: it has no jobs, drains or groups any more"
+    if has_jobs and not path.exists() and not is_filled(_named(path, LOG_SUFFIX)):
+        missing = f"{path} is missing, though jobs have run on this state"
+        if not accept_loss:
+            raise FluxschedError(
+                f"{missing}. Nothing was changed: put the file back, restore a backup into a new directory (fluxsched "
+                "restore), or start with --salvage to continue without any jobs, drains and groups"
+            )
+        return f"{missing}: it has no jobs, drains or groups any more"
     if path.is_dir():
         raise FluxschedError(f"{path} is a directory, where the state was to be a file: move it away")
     fault = fault_at_start(path, has_jobs)

@@ -198,13 +198,21 @@ def test_a_program_that_is_not_there_is_named(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "text"), [("other", r"keepers of p1 \(\d+\) do not understand"), ("twice", "more than one report of p1")]
+    ("host", "word", "text"),
+    [("p0", "other", r"keepers of p0 \(\d+\) do not understand"), ("p1", "twice", "more than one report of p1")],
 )
-def test_a_start_that_is_refused_leaves_no_process(hosts: Hosts, word: str, text: str) -> None:
-    hosts.order("p1", word)
+def test_a_start_that_is_refused_leaves_no_process(hosts: Hosts, host: str, word: str, text: str) -> None:
+    hosts.order(host, word)
     with pytest.raises(InvalidValue, match=text):
-        hosts.start("processes:2")
+        hosts.start(f"processes:{int(host[1:]) + 1}")
     assert hosts.alive() == []
+
+
+def test_a_host_of_another_version_is_left_out_of_a_start(hosts: Hosts, caplog: pytest.LogCaptureFixture) -> None:
+    hosts.order("p1", "other")
+    started = hosts.start("processes:3")
+    assert started.hosts == ("p0", "p2")
+    assert f"hosts are left out: keepers of p1 ({VERSION + 1}) do not understand version {VERSION}" in caplog.text
 
 
 def test_so_many_processes_start_at_a_time(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from fluxsched.executor.cleanup import OWNER_BYTES_MAX, SWEEP_S, remove_dead
 from fluxsched.executor.proxy import LocalKeeperHost
 from fluxsched.instance import instance as run_directory
 from fluxsched.instance import launch
+from fluxsched.instance.enclosing import Parent, initial_variables
 from fluxsched.instance.instance import Instance, StateLock, kept_run_directory, make_run_directory
 from fluxsched.instance.launch import StartOptions, settings_of
 from fluxsched.system.files import OWNER_NAME, PREFIX
@@ -555,3 +556,25 @@ def test_a_state_directory_is_had_though_the_lock_of_an_instance_that_was_killed
     last_thread.start()
     StateLock(tmp_path).release()
     last_thread.join()
+
+
+async def test_an_instance_of_options_that_are_no_settings_is_refused_by_name():
+    with pytest.raises(InvalidValue, match=r"takes Settings, not StartOptions: Instance\(settings_of\("):
+        Instance(StartOptions(fake="1x1"))
+
+
+@pytest.mark.parametrize(
+    ("around", "parent", "found"),
+    [
+        (None, None, "local:///ours"),
+        ("local:///flux", None, None),
+        ("local:///outer", Parent("ipc:///outer", None, 0), "local:///ours"),
+    ],
+)
+def test_the_initial_program_finds_the_instance_by_flux_uri_unless_a_flux_is_around_it(
+    monkeypatch, around, parent, found
+):
+    monkeypatch.delenv("FLUX_URI", raising=False)
+    if around is not None:
+        monkeypatch.setenv("FLUX_URI", around)
+    assert initial_variables({"A": "b", "FLUX_URI": "local:///ours"}, parent).get("FLUX_URI") == found

@@ -424,6 +424,19 @@ async def test_refusals_change_nothing(world):
     assert (await other.ok("resource.status"))["online"] == "1"
 
 
+async def test_an_agent_of_several_hosts_registers_all_or_none_and_names_each(world):
+    site = await world.bare(config=PATIENT + HOSTS)
+    stranger = world.spawn("agent", "--uri", site.uri, "--host", "host1,x,host2,y")
+    _, errors = await asyncio.to_thread(stranger.communicate, timeout=60)
+    assert stranger.returncode == 1
+    assert "no host was registered: 2 of 4 cannot be: host 'x' has no targets in this instance" in errors
+    assert "host 'y' has no targets" in errors
+    assert "reports targets" not in errors
+    peer = world.second(site)
+    events = (await peer.next(peer.open("resource.journal"))).payload["events"]
+    assert "online" not in [event["name"] for event in events]
+
+
 async def test_two_agents_share_a_host(world, acquired):
     path = world.write("R.json", json.dumps(r_of("a", targets=3)))
     site = await world.bare(config=PATIENT, r_path=path)

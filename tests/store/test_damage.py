@@ -261,7 +261,10 @@ def test_an_empty_file_is_new_only_where_no_job_has_run(path):
         make_sound(path, has_jobs=True)
     path.unlink()
     assert make_sound(path, has_jobs=False) is None
-    assert "state.sqlite is missing, though jobs have run on this state" in str(make_sound(path, has_jobs=True))
+    with pytest.raises(FluxschedError, match=r"is missing, though jobs have run on this state.*--salvage"):
+        make_sound(path, has_jobs=True)
+    notice = make_sound(path, has_jobs=True, accept_loss=True)
+    assert "state.sqlite is missing, though jobs have run on this state: it has no jobs" in str(notice)
     assert not path.exists()
 
 

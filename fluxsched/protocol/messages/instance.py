@@ -29,12 +29,15 @@ from fluxsched.protocol.messages.resource import DrainInfo, GroupInfo
 
 
 class AgentHello(Payload, frozen=True):
-    """An agent presents its host: the ranks it is responsible for, or a newly discovered R."""
+    """An agent presents its host: the ranks it is responsible for, or a newly discovered R; with `check` it only asks
+    whether it may.
+    """
 
     host: str
     heartbeat_s: Seconds
     R: RObject | None = None
     ranks: IdsetText | None = None
+    check: bool = False
 
 
 class AgentWelcome(Payload, frozen=True):
