@@ -16,7 +16,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from math import inf
+from typing import Any, NamedTuple, Protocol
 
 import click
 
@@ -121,6 +122,7 @@ EVENTS = ("submit", "depend", "priority", "urgency", "alloc", "grow", "release",
 """Events that change a row."""
 
 MakeRows = Callable[[Sequence[Mapping[str, Any]]], list[JobRow]]
+TakeChange = Callable[[Mapping[str, Any]], None]
 
 
 class Watched(NamedTuple):
@@ -133,29 +135,22 @@ class Watched(NamedTuple):
     """The jobs that were named: it ends when these have."""
 
 
-class News:
-    """The jobs with events since this was last taken."""
+class _Changes:
+    """Stream of changes from an instance; `take` is called with each."""
 
-    def __init__(self, handle: InstanceHandle, ids: frozenset[int]) -> None:
-        self._changed: dict[int, None] = {}
+    def __init__(
+        self, handle: InstanceHandle, topic: str, request: dict[str, Any] | None, take: TakeChange
+    ) -> None:
+        self._take = take
         self._ended = False
         self._fault: RPCError | None = None
-        request: dict[str, Any] = {"names": list(EVENTS), **({"ids": sorted(ids)} if ids else {})}
-        handle.subscribe("job-manager.watch", request, self._take)
+        handle.subscribe(topic, request, self._arrived)
 
-    def _take(self, answer: Mapping[str, Any] | RPCError | None) -> None:
+    def _arrived(self, answer: Mapping[str, Any] | RPCError | None) -> None:
         if isinstance(answer, Mapping):
-            self._changed.update((event[0], None) for event in answer["events"])
+            self._take(answer)
         else:
             self._ended, self._fault = True, self._fault or answer
-
-    def __bool__(self) -> bool:
-        return bool(self._changed)
-
-    def taken(self) -> list[int]:
-        """Their ids; nothing is left."""
-        changed, self._changed = self._changed, {}
-        return list(changed)
 
     @property
     def is_over(self) -> bool:
@@ -165,10 +160,89 @@ class News:
         return self._ended
 
 
+class Screen(Protocol):
+    """Table on a terminal, for as long as a connection lasts."""
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether all that is watched has ended, or no more changes will arrive."""
+
+    @property
+    def pause_s(self) -> float:
+        """Return the time from one request to the next as it is now (seconds); without an end until something changes.
+        """
+
+    def ask(self, height: int) -> None:
+        """Ask the instance for what a terminal of this height shows."""
+
+    def table(self) -> tuple[str, list[str]]:
+        """Return a title and the lines."""
+
+
+def _show(handle: InstanceHandle, begin: Callable[[], Screen]) -> int:
+    """Draw a table again and again; the last one is left on the terminal. `begin` makes one for each connection."""
+    shown: list[str] = []
+    with EndingSignals(), suppress(KeyboardInterrupt), terminal() as keys:  # interrupting is how people end it
+        _keep_drawing(handle, begin, keys, shown)
+    for line in shown:
+        click.echo(line)
+    return 0
+
+
+def _keep_drawing(handle: InstanceHandle, begin: Callable[[], Screen], keys: PressedKeys, shown: list[str]) -> None:
+    """Until a q, the end of all that is watched, or of the instance; `shown` are the lines of the last table."""
+    while True:
+        try:
+            return _draw_while_connected(handle, begin(), keys, shown)
+        except Disconnected as fault:
+            text = printable(f"{fault}: connecting again when it is back")
+            handle.reconnect(partial(draw, [text], 1))
+
+
+def _draw_while_connected(handle: InstanceHandle, screen: Screen, keys: PressedKeys, shown: list[str]) -> None:
+    asked_s = drawn_s = -REFRESHED_EVERY_S
+    size = None
+    while not (keys.quit or screen.is_over):
+        now_s = SystemClock.monotonic_s()
+        size, old = shutil.get_terminal_size(), size
+        if is_asked := now_s >= asked_s + screen.pause_s:
+            asked_s = now_s
+            screen.ask(size.lines)
+        if is_asked or now_s >= drawn_s + DRAWN_EVERY_S or size != old or keys.stale:
+            keys.stale, drawn_s = False, now_s
+            title, shown[:] = screen.table()
+            draw([f"{time_text(SystemClock.wall_s(), '%H:%M:%S')}  {title}", *shown], size.lines)
+        next_s = min(asked_s + screen.pause_s, drawn_s + DRAWN_EVERY_S)
+        handle.listen(max(next_s - SystemClock.monotonic_s(), 0.0), keys)
+
+
+# ---- watched jobs
+
+
+class News:
+    """The jobs with events since this was last taken."""
+
+    def __init__(self, handle: InstanceHandle, ids: frozenset[int]) -> None:
+        self._changed: dict[int, None] = {}
+        request: dict[str, Any] = {"names": list(EVENTS), **({"ids": sorted(ids)} if ids else {})}
+        self.changes = _Changes(handle, "job-manager.watch", request, self._take)
+
+    def _take(self, answer: Mapping[str, Any]) -> None:
+        self._changed.update((event[0], None) for event in answer["events"])
+
+    def __bool__(self) -> bool:
+        return bool(self._changed)
+
+    def taken(self) -> list[int]:
+        """Their ids; nothing is left."""
+        changed, self._changed = self._changed, {}
+        return list(changed)
+
+
 def watch(handle: InstanceHandle, watched: Watched, output: Output) -> int:
     """Show jobs until interrupted, or until those that were named have ended: the exit status."""
     if has_screen() and not output.as_json:
-        return _job_screen(handle, watched, output)
+        return _show(handle, lambda: _JobScreen(handle, watched, output))
     return _job_lines(handle, watched, output)
 
 
@@ -227,11 +301,11 @@ def _job_lines(handle: InstanceHandle, watched: Watched, output: Output) -> int:
 def _gather(handle: InstanceHandle, news: News) -> bool:
     """Wait for changes, and a moment for more of them; False if none will come."""
     if not news:
-        if news.is_over:
+        if news.changes.is_over:
             return False
         handle.listen(None)
     until_s = SystemClock.monotonic_s() + GATHERED_S
-    while news and not news.is_over and (rest_s := until_s - SystemClock.monotonic_s()) > 0:
+    while news and not news.changes.is_over and (rest_s := until_s - SystemClock.monotonic_s()) > 0:
         handle.listen(rest_s)
     return True
 
@@ -244,59 +318,37 @@ def _look(row: JobRow) -> str:
 # -- a screen ---------------------------------------------------------------------------------------------------
 
 
-def _job_screen(handle: InstanceHandle, watched: Watched, output: Output) -> int:
-    """Draw the table again and again; the last one is left on the terminal."""
-    rows: list[JobRow] = []
-    with EndingSignals(), suppress(KeyboardInterrupt), terminal() as keys:  # interrupting is how people end it
-        _keep_drawing_jobs(handle, watched, output, keys, rows)
-    for line in render(rows, output.layout, output.fields, header=output.header):
-        click.echo(line)
-    return 0
+class _JobScreen:
+    """Jobs on a terminal; times in the table go on while nothing changes."""
+
+    def __init__(self, handle: InstanceHandle, watched: Watched, output: Output) -> None:
+        self._handle = handle
+        self._watched = watched
+        self._output = output
+        self._news = News(handle, watched.ids)
+        self._found: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def is_over(self) -> bool:
+        return self._news.changes.is_over or _are_over(self._found, self._watched.ids)
+
+    @property
+    def pause_s(self) -> float:
+        return ASKED_EVERY_S if self._news else REFRESHED_EVERY_S
+
+    def ask(self, height: int) -> None:
+        self._news.taken()
+        request = self._watched.request
+        count = min(request["max_entries"], max(1, height - 2))
+        self._found = self._handle.rpc("job-manager.list", {**request, "max_entries": count})["jobs"]
+
+    def table(self) -> tuple[str, list[str]]:
+        output, rows = self._output, self._watched.rows(self._found)
+        lines = render(rows, output.layout, output.fields, header=output.header)
+        return f"{plural(len(rows), 'job')} shown, q ends this", [*lines]
 
 
-def _keep_drawing_jobs(
-    handle: InstanceHandle, watched: Watched, output: Output, keys: PressedKeys, rows: list[JobRow]
-) -> None:
-    """Until a q, the end of all that is watched, or of the instance; `rows` are what was shown last."""
-    while True:
-        try:
-            return _draw_while_connected(handle, watched, output, keys, rows)
-        except Disconnected as fault:
-            text = printable(f"{fault}: connecting again when it is back")
-            handle.reconnect(partial(draw, [text], 1))
-
-
-def _draw_while_connected(
-    handle: InstanceHandle, watched: Watched, output: Output, keys: PressedKeys, rows: list[JobRow]
-) -> None:
-    news = News(handle, watched.ids)
-    found: Sequence[Mapping[str, Any]] = ()
-    asked_s = drawn_s = -REFRESHED_EVERY_S
-    size = None
-    while not (keys.quit or news.is_over or _are_over(found, watched.ids)):
-        now_s = SystemClock.monotonic_s()
-        due_s = asked_s + (ASKED_EVERY_S if news else REFRESHED_EVERY_S)
-        size, old = shutil.get_terminal_size(), size
-        if now_s >= due_s:
-            news.taken()
-            count = min(watched.request["max_entries"], max(1, size.lines - 2))
-            found = handle.rpc("job-manager.list", {**watched.request, "max_entries": count})["jobs"]
-            asked_s = now_s
-        if now_s >= min(due_s, drawn_s + DRAWN_EVERY_S) or size != old or keys.stale:
-            keys.stale = False
-            rows[:] = watched.rows(found)
-            _draw(rows, output, size.lines)
-            drawn_s = now_s
-        next_s = min(asked_s + (ASKED_EVERY_S if news else REFRESHED_EVERY_S), drawn_s + DRAWN_EVERY_S)
-        handle.listen(max(next_s - SystemClock.monotonic_s(), 0.0), keys)
-
-
-def _draw(rows: Sequence[JobRow], output: Output, height: int) -> None:
-    title = f"{time_text(SystemClock.wall_s(), '%H:%M:%S')}  {plural(len(rows), 'job')} shown, q ends this"
-    draw([title, *render(rows, output.layout, output.fields, header=output.header)], height)
-
-
-# ---- watch
+# ---- watched targets
 
 REMEDY = "watch it again"
 
@@ -307,20 +359,14 @@ Rows = Callable[[Mapping[str, Any], bool], Sequence[ResourceRow]]
 class MachineNews:
     """Changes of the machine since the last look."""
 
-    def __init__(self, handle: InstanceHandle, told: Callable[[Mapping[str, Any]], None] | None = None) -> None:
+    def __init__(self, handle: InstanceHandle, told: TakeChange = lambda answer: None) -> None:
         self.is_due = False
-        self._ended = False
-        self._fault: RPCError | None = None
         self._told = told
         self._out_of_use: dict[str, Idset] = {}
-        handle.subscribe("resource.watch", None, self._take)
+        self.changes = _Changes(handle, "resource.watch", None, self._take)
 
-    def _take(self, answer: Mapping[str, Any] | RPCError | None) -> None:
-        if not isinstance(answer, Mapping):
-            self._ended, self._fault = True, self._fault or answer
-            return
-        if self._told is not None:
-            self._told(answer)
+    def _take(self, answer: Mapping[str, Any]) -> None:
+        self._told(answer)
         self.is_due |= any(key in answer for key in ("R", "drains", "groups", "made_up")) or self._moves(answer)
 
     def _moves(self, answer: Mapping[str, Any]) -> bool:
@@ -333,19 +379,14 @@ class MachineNews:
                 self._out_of_use[state] = self._out_of_use.get(state, EMPTY) | ranks
         return before != self._out_of_use
 
-    @property
-    def is_over(self) -> bool:
-        """Return whether no more changes will arrive. Raises the fault of a failed stream."""
-        if self._fault is not None:
-            raise self._fault
-        return self._ended
-
 
 def watch_status(handle: InstanceHandle, rows: Rows, output: Output) -> int:
     """Show the table until interrupted: the exit status."""
     if output.as_json:
         return _messages(handle)
-    return _status_screen(handle, rows, output) if has_screen() else _status_lines(handle, rows, output)
+    if has_screen():
+        return _show(handle, lambda: _StatusScreen(handle, rows, output))
+    return _status_lines(handle, rows, output)
 
 
 def _messages(handle: InstanceHandle) -> int:
@@ -353,7 +394,7 @@ def _messages(handle: InstanceHandle) -> int:
     while True:
         try:
             news = MachineNews(handle, lambda answer: print_stream([answer]))
-            while not news.is_over:
+            while not news.changes.is_over:
                 handle.listen(None)
             return 0
         except Disconnected as fault:
@@ -378,7 +419,7 @@ def _wait(handle: InstanceHandle, news: MachineNews) -> bool:
     """Until there is something new, and it is time to ask; False if nothing more will come."""
     until_s = SystemClock.monotonic_s() + ASKED_EVERY_S
     while not news.is_due or SystemClock.monotonic_s() < until_s:
-        if news.is_over:
+        if news.changes.is_over:
             return news.is_due
         handle.listen(max(until_s - SystemClock.monotonic_s(), 0.0) if news.is_due else None)
     return True
@@ -441,33 +482,29 @@ def _changed(
     return found
 
 
-def _status_screen(handle: InstanceHandle, rows: Rows, output: Output) -> int:
-    """Draw the table again and again; the last one is left on the terminal."""
-    lines: list[str] = []
-    with EndingSignals(), suppress(KeyboardInterrupt), terminal() as keys:
-        _keep_drawing_status(handle, rows, output, keys, lines)
-    for line in lines:
-        click.echo(line)
-    return 0
+class _StatusScreen:
+    """Targets on a terminal."""
 
+    def __init__(self, handle: InstanceHandle, rows: Rows, output: Output) -> None:
+        self._handle = handle
+        self._rows = rows
+        self._output = output
+        self._news = MachineNews(handle)
+        self._news.is_due = True
+        self._lines: list[str] = []
 
-def _keep_drawing_status(
-    handle: InstanceHandle, rows: Rows, output: Output, keys: PressedKeys, lines: list[str]
-) -> None:
-    """Until a q, or the end of the instance; `lines` are what was shown last."""
-    news = MachineNews(handle)
-    asked_s = drawn_s = -DRAWN_EVERY_S
-    size = None
-    news.is_due = True
-    while not (keys.quit or news.is_over):
-        now_s = SystemClock.monotonic_s()
-        size, old = shutil.get_terminal_size(), size
-        if is_asked := news.is_due and now_s >= asked_s + ASKED_EVERY_S:
-            news.is_due, asked_s = False, now_s
-            found = rows(handle.rpc("resource.status"), False)
-            lines[:] = render(found, output.layout, output.fields, header=output.header)
-        if is_asked or now_s >= drawn_s + DRAWN_EVERY_S or size != old or keys.stale:
-            keys.stale, drawn_s = False, now_s
-            draw([f"{time_text(SystemClock.wall_s(), '%H:%M:%S')}  q ends this", *lines], size.lines)
-        next_s = min(asked_s + ASKED_EVERY_S if news.is_due else drawn_s + DRAWN_EVERY_S, drawn_s + DRAWN_EVERY_S)
-        handle.listen(max(next_s - SystemClock.monotonic_s(), 0.0), keys)
+    @property
+    def is_over(self) -> bool:
+        return self._news.changes.is_over
+
+    @property
+    def pause_s(self) -> float:
+        return ASKED_EVERY_S if self._news.is_due else inf
+
+    def ask(self, height: int) -> None:
+        self._news.is_due = False
+        output, found = self._output, self._rows(self._handle.rpc("resource.status"), False)
+        self._lines = [*render(found, output.layout, output.fields, header=output.header)]
+
+    def table(self) -> tuple[str, list[str]]:
+        return "q ends this", self._lines

@@ -1,4 +1,4 @@
-"""`run --pty`, `job attach`: a terminal for a job's task, which is that of the user where there is one."""
+"""Terminals: `run --pty` and `job attach`, where a task has that of the user, and tables that are drawn anew."""
 
 from __future__ import annotations
 
@@ -263,3 +263,15 @@ def test_terminals_that_cannot_be(site: Any) -> None:
     for number in (0, WINDOW_MAX + 1):
         said = f"pty.rows: {number} is not a number from 1 to {WINDOW_MAX}"
         assert said in site("submit", "-o", f"pty.rows={number}", "true", status=1).err
+
+
+@pytest.mark.parametrize("words", ["jobs --watch", "resource status --watch"])
+def test_a_table_at_a_terminal_is_drawn_on_across_a_restart(daemon: Any, words: str) -> None:
+    site = daemon("--fake", "1x8", "--statedir", "state")
+    here = AtTerminal(site, *words.split())
+    here.read_until("q ends this")
+    site("restart")
+    here.read_until("connecting again when it is back")
+    here.read_until("q ends this")
+    here.type("q")
+    assert here.end() == 0
