@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import itertools
 import os
 import random
@@ -79,6 +80,22 @@ def pid_of(uri: str) -> int:
         return int(h.rpc("instance.info")["pid"])
 
 
+def keeper_of(statedir: Path) -> int:
+    """The process that runs the tasks; it is there from the first job on."""
+    mark = f"{statedir}/keeper-".encode()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if mark in path.read_bytes():
+                return int(path.parent.name)
+    raise LookupError(f"no keeper of {statedir} runs")
+
+
+def tasks_cpu_s(keeper: int) -> float:
+    """CPU seconds of the tasks that have ended: of their shells, and of `true`."""
+    fields = Path(f"/proc/{keeper}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+
+
 async def run_long(uri: str, count: int) -> None:
     """Have test jobs run for a day."""
     made = fluxsched.Jobspec.from_command(["true"], test_run_duration_s=DAY_S, cwd="/", environment={})
@@ -103,12 +120,19 @@ def measure_jobs(options: argparse.Namespace, uri: str, statedir: Path) -> None:
     pid, usage = pid_of(uri), Usage(uri)
     specs = RealJobspecs(options.environment, distinct=options.distinct, test=options.test)
     print(f"at rest: {status_mib(pid, 'VmRSS'):.0f} MiB", flush=True)
+    if not options.test:
+        asyncio.run(burst(uri, options.window, options.window, specs))
+        usage.add("keeper", keeper_of(statedir))
+    tasks_s = 0.0 if options.test else tasks_cpu_s(keeper_of(statedir))
     before, elapsed_s = usage.cpu_s(), 0.0
     for step in range(1, STEPS + 1):
         count = options.jobs // STEPS
         elapsed_s += asyncio.run(burst(uri, count, options.window, specs))
         print(f"after {step * count:,} jobs: {status_mib(pid, 'VmRSS'):.0f} MiB", flush=True)
-    used = ", ".join(f"{name} {value:.0f}" for name, value in usage.since(before, options.jobs / 1e6).items())
+    spent = usage.since(before, options.jobs / 1e6)
+    if not options.test:
+        spent["tasks"] = (tasks_cpu_s(keeper_of(statedir)) - tasks_s) / options.jobs * 1e6
+    used = ", ".join(f"{name} {value:.0f}" for name, value in spent.items())
     print(f"at most {status_mib(pid, 'VmHWM'):.0f} MiB; {options.jobs / elapsed_s:.0f} jobs/s; CPU us a job: {used}")
     asyncio.run(run_long(uri, options.running))
 
