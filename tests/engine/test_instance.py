@@ -256,48 +256,41 @@ async def test_instances_in_jobs_over_hosts_are_nested_at_any_level(world: World
     assert sorted(printed.splitlines()) == ["0: 3", "1: 3"]
 
 
-async def test_an_elastic_job_gives_back_a_host_on_which_its_tasks_were_killed(
+async def test_an_elastic_job_that_has_grown_reports_each_task_and_gives_back_a_host_on_which_its_tasks_were_killed(
     world: World, tmp_path: Path, eventually: Callable[[Callable[[], bool]], Awaitable[None]]
 ) -> None:
-    """Its tasks on p0 are older: what a killed keeper has left is sought by the job, and all hosts are this machine."""
     instance = await world.instance(engine="processes:2")
     await online(world, instance, "0-1")
-    blocking = ("submit", "-N1", "--exclusive", "--requires=host:p1", "sleep", "inf")
-    other = (await command(instance, *blocking))[1].strip()
-    begun = tmp_path / "begun"
-    script = f"echo >>{begun}; exec sleep inf"
-    jobid = (await command(instance, "submit", "--elastic", "-N1-2", "sh", "-c", script))[1].strip()
-    await eventually(begun.exists)
-    await command(instance, "cancel", other)
-    await eventually(lambda: begun.read_text() == "\n\n")
+
+    async def grown(name: str, script: str) -> str:
+        """Have a job grow from p0 to p1, where another one ends."""
+        blocking = ("submit", "-N1", "--exclusive", "--requires=host:p1", "sleep", "inf")
+        other = (await command(instance, *blocking))[1].strip()
+        begun = tmp_path / name
+        words = ("submit", "--elastic", "-N1-2", "sh", "-c", f"echo >>{begun}; {script}")
+        jobid = (await command(instance, *words))[1].strip()
+        await eventually(begun.exists)
+        await command(instance, "cancel", other)
+        await eventually(lambda: begun.read_text() == "\n\n")
+        return jobid
+
+    # The keeper of its first task does not hear of tasks on other hosts
+    may_end = tmp_path / "end"
+    ends = await grown("ends", f"while ! test -e {may_end}; do sleep 0.1; done; exit $FLUX_TASK_RANK")
+    may_end.touch()
+    await command(instance, "wait", ends)
+    events = (await command(instance, "job", "eventlog", "--format=json", ends))[1]
+    (finish,) = [one for one in map(json.loads, events.splitlines()) if one["name"] == "finish"]
+    assert [row["status"] for row in finish["context"]["usage"]["tasks"]] == [0, 256], events
+    # Its tasks on p0 are older: what a killed keeper has left is sought by the job, and all hosts are this machine
+    shrinks = await grown("shrinks", "exec sleep inf")
     (keeper,) = children_of(engine_of(instance)._processes[1].pid)
     os.kill(keeper, signal.SIGKILL)
     status, printed = await command(instance, "run", "-N1", "--requires=host:p1", "echo", "again")
     assert (status, printed) == (0, "again\n")
-    events = (await command(instance, "job", "eventlog", jobid))[1]
+    events = (await command(instance, "job", "eventlog", shrinks))[1]
     assert 'shrink ranks="1" note="' in events
     assert (await command(instance, "jobs", "-n", "-o", "{nodelist}"))[1].strip() == "p0", events
-
-
-async def test_an_elastic_job_that_has_grown_has_a_row_of_usage_for_its_first_task_too(
-    world: World, tmp_path: Path, eventually: Callable[[Callable[[], bool]], Awaitable[None]]
-) -> None:
-    """The keeper of that does not hear of tasks on other hosts."""
-    instance = await world.instance(engine="processes:2")
-    await online(world, instance, "0-1")
-    blocking = ("submit", "-N1", "--exclusive", "--requires=host:p1", "sleep", "inf")
-    other = (await command(instance, *blocking))[1].strip()
-    begun, may_end = tmp_path / "begun", tmp_path / "end"
-    script = f"echo >>{begun}; while ! test -e {may_end}; do sleep 0.1; done; exit $FLUX_TASK_RANK"
-    jobid = (await command(instance, "submit", "--elastic", "-N1-2", "sh", "-c", script))[1].strip()
-    await eventually(begun.exists)
-    await command(instance, "cancel", other)
-    await eventually(lambda: begun.read_text() == "\n\n")
-    may_end.touch()
-    await command(instance, "wait", jobid)
-    events = (await command(instance, "job", "eventlog", "--format=json", jobid))[1]
-    (finish,) = [one for one in map(json.loads, events.splitlines()) if one["name"] == "finish"]
-    assert [row["status"] for row in finish["context"]["usage"]["tasks"]] == [0, 256], events
 
 
 SSH = """

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fluxsched.core.idset import Idset
 from fluxsched.core.limits import EACH, SiteLimit
 from fluxsched.sched.hooks.limits import with_limits
+from tests.generated.share import examples
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec, resources
 from tests.sched.site import Bench, make_r, spec
 
@@ -71,7 +72,7 @@ def test_a_job_that_ran_before_counts_whatever_it_exceeds():
     assert "1 + 1 running jobs exceed 0" in bench.scheduler.why(1, bench.now_s).reason
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(80))
 @given(st.data())
 def test_no_holder_ever_has_more(data):
     policy = data.draw(st.sampled_from(POLICIES))

@@ -45,14 +45,14 @@ def test_weights_of_users_and_banks(shared, signal, weights, banks, used):
     assert site.used() == used
 
 
-@pytest.mark.parametrize(("signal", "expected"), [("flow", (0, 4000)), ("decayed-usage", (1100, 2900))])
+@pytest.mark.parametrize(("signal", "expected"), [("flow", (0, 1000)), ("decayed-usage", (275, 725))])
 def test_whole_machine_jobs(shared, signal, expected):
     banks = {"x": Bank(users={"a": 1.0, "b": 3.0})}
     site = shared(4, "fair", banks=banks, half_life_s=3600.0, signal=Signal(signal))
     for user in "ab":
         site.submit(user, 4, 2, "x")
     count = Counter()
-    for turn in range(4000):
+    for turn in range(1000):
         (jobid,) = site.starts(600.0 * turn)
         user = site.users[jobid]
         count[user] += 1

@@ -131,8 +131,9 @@ MOVED = {
     "behind another of its account": ((5, 20), 6),
     "behind one of urgency 31": ((6, EXPEDITED), 6),
     "urgent": ((4, 20), 4),
+    "canceled": ((4, None), 6),
 }
-"""The new urgency of a job, and which is the head then."""
+"""The new urgency of a job, None if it is canceled, and which is the head then."""
 
 
 @pytest.mark.parametrize("change", MOVED)
@@ -148,22 +149,11 @@ def test_a_head_gives_way_to_no_account_but_to_what_users_want(change):
     site.submit(5, "a", "debug", 2, "2-3")
     site.submit(6, "b", "debug", 2, "2-3")
     assert site.planned() == [3, 4]
-    site.bench.did(site.bench.scheduler.prioritize([(moved, urgency)]))
+    if urgency is None:
+        site.bench.cancel(moved)
+    else:
+        site.bench.did(site.bench.scheduler.prioritize([(moved, urgency)]))
     assert site.planned() == [3, head]
-
-
-def test_a_head_that_is_cancelled_leaves_its_place_to_the_first_in_fair_order():
-    site = Queues("fair:signal=decayed-usage")
-    site.submit(1, "a", "batch", 2, "0-1", 1000.0)
-    site.submit(2, "c", "debug", 1, "2", 10.0)
-    assert site.planned() == []
-    site.submit(3, "a", "batch", 2, "0-1")
-    site.submit(4, "a", "debug", 2, "2-3")
-    assert site.planned() == [3, 4]
-    for jobid, user in ((5, "a"), (6, "b")):
-        site.submit(jobid, user, "debug", 2, "2-3")
-    site.bench.cancel(4)
-    assert site.planned() == [3, 6]
 
 
 def test_a_head_to_which_a_site_limit_leaves_no_nodes_keeps_no_place():
