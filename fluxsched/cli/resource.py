@@ -340,11 +340,12 @@ def _without_empty(**values: object) -> dict[str, Any]:
 @click.option("-f", "--force", count=True, help="Replace the reason of targets already drained; twice: the time, too.")
 @click.option("-u", "--update", is_flag=True, help="Skip targets that are already drained.")
 @_parts
+@click.option("--for", "lasts", type=FSD, metavar="FSD", help="Undrain by itself after this time.")
 @table_options(DRAIN)
 @uri_option
 def drain(
     uri: str | None, targets: str | None, reason: tuple[str, ...], force: int, update: bool, cores: str, gpus: str,
-    output: Output,
+    lasts: float | None, output: Output,
 ) -> None:  # fmt: skip
     """Drain TARGETS: running jobs continue, no new ones start there. Without TARGETS: list drained targets.
 
@@ -354,8 +355,8 @@ def drain(
     if update and force:
         raise click.UsageError("--update keeps the old reason, --force replaces it: give one of them")
     if targets is None:
-        if update or force or cores or gpus:
-            raise click.UsageError("--update, --force, --cores and --gpus need TARGETS")
+        if update or force or cores or gpus or lasts is not None:
+            raise click.UsageError("--update, --force, --cores, --gpus and --for need TARGETS")
         with connect(uri, may_guess=True) as handle:
             answer = handle.rpc("resource.status")
         parts = _without_empty(parts=tuple(answer.get("parts", ())))
@@ -363,7 +364,7 @@ def drain(
         return
     mode = "update" if update else (None, "overwrite", "force-overwrite")[min(force, 2)]
     with connect(uri) as handle:
-        more = _without_empty(reason=" ".join(reason), mode=mode, cores=cores, gpus=gpus)
+        more = _without_empty(reason=" ".join(reason), mode=mode, cores=cores, gpus=gpus, **{"for": lasts})
         handle.rpc("resource.drain", {"targets": targets, **more})
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
@@ -42,19 +43,24 @@ class Drain:
     user: str | None = None
     for_move: bool = False
     outage: str = ""
+    until_s: float = inf
+    """When it ends by itself, seconds since the epoch."""
 
     def to_row(self) -> dict[str, Any]:
         """Return the drain as it is stored."""
         row: dict[str, Any] = {"timestamp": self.timestamp_s, "reason": self.reason, "user": self.user}
         if self.outage:
             row["outage"] = self.outage
+        if self.until_s < inf:
+            row["until"] = self.until_s
         return row | {"for_move": True} if self.for_move else row
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Drain:
         """Return the drain that `to_row` stored."""
         for_move, outage = bool(row.get("for_move", False)), row.get("outage", "")
-        return cls(float(row["timestamp"]), row.get("reason"), row.get("user"), for_move, outage)
+        until_s = float(row.get("until", inf))
+        return cls(float(row["timestamp"]), row.get("reason"), row.get("user"), for_move, outage, until_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,7 @@ class DrainStatus:
     reason: str | None
     user: str | None
     state: str
+    until_s: float = inf
 
 
 class Drains:
@@ -75,6 +82,16 @@ class Drains:
         self._targets = targets
         self._out = out
         self._of: dict[int, Drain] = {}
+        self._ends_s: dict[int, float] = {}  # of those that end by themselves
+
+    @property
+    def next_s(self) -> float:
+        """Return when the next drain ends by itself; `inf` if none does."""
+        return min(self._ends_s.values(), default=inf)
+
+    def due(self, now_s: float) -> Idset:
+        """Return the targets whose drains end by themselves, and should have by now."""
+        return Idset.of([rank for rank, end_s in self._ends_s.items() if end_s <= now_s])
 
     def get(self, rank: int) -> Drain | None:
         """Why this target is drained, None if it is not."""
@@ -82,13 +99,20 @@ class Drains:
 
     def restore(self, rank: int, drain: Drain) -> None:
         """Take up a stored drain."""
-        self._of[rank] = drain
+        self._set(rank, drain)
         self.drained |= Idset.of([rank])
 
     def drain(
-        self, targets: Idset, reason: str | None, mode: str | None, user: str | None, now_s: float, excluded: Idset
+        self,
+        targets: Idset,
+        reason: str | None,
+        mode: str | None,
+        user: str | None,
+        now_s: float,
+        excluded: Idset,
+        until_s: float = inf,
     ) -> None:
-        """Drain `targets` according to `mode`.
+        """Drain `targets` according to `mode`, until then.
 
         none: none may be drained for a reason. update: the new ones are drained, reasons are kept. Both give a reason
         to those that are drained without one.
@@ -100,13 +124,13 @@ class Drains:
         self._refuse(targets, mode, excluded)
         fresh, overwrite = targets - self.drained, OVERWRITE[mode]
         if overwrite:
-            self._overwrite(targets, Drain(now_s, reason, user), keep_time=overwrite == 1)
+            self._overwrite(targets, Drain(now_s, reason, user, until_s=until_s), keep_time=overwrite == 1)
             self._post_drain(targets, reason, overwrite, user, now_s)
             return
-        self._overwrite(fresh, Drain(now_s, reason, user), keep_time=False)
+        self._overwrite(fresh, Drain(now_s, reason, user, until_s=until_s), keep_time=False)
         self._post_drain(fresh, reason, 0, user, now_s)
         blank = targets - fresh - self._with_reason(targets - fresh) if reason else EMPTY
-        self._overwrite(blank, Drain(now_s, reason, user), keep_time=True)
+        self._overwrite(blank, Drain(now_s, reason, user, until_s=until_s), keep_time=True)
         self._post_drain(blank, reason, 1, user, now_s)
 
     def drain_for_move(self, targets: Idset, group: str, user: str | None, now_s: float) -> None:
@@ -150,6 +174,7 @@ class Drains:
             return
         for rank in lifted:
             del self._of[rank]
+            self._ends_s.pop(rank, None)
             self._out.save("drain", self._targets.key(rank), None)
         self.drained -= lifted
         self._out.post(now_s, "undrain", self._context(lifted, reason, overwrite, user))
@@ -163,7 +188,7 @@ class Drains:
         merged: dict[DrainStatus, list[int]] = {}
         for rank in targets & self.drained:
             drain, state = self._of[rank], "draining" if rank in held else "drained"
-            info = DrainStatus(drain.timestamp_s, drain.reason, drain.user, state)
+            info = DrainStatus(drain.timestamp_s, drain.reason, drain.user, state, drain.until_s)
             merged.setdefault(info, []).append(rank)
         return {Idset.of(ranks): info for info, ranks in merged.items()}
 
@@ -192,10 +217,16 @@ class Drains:
             made = drain
             if before is not None:
                 user = drain.user if (before.user or "").startswith(PROGRAM_USERS) else before.user
-                made = replace(before, reason=drain.reason, user=user, for_move=False, outage="")
-            self._of[rank] = made
+                made = replace(drain, timestamp_s=before.timestamp_s, user=user)
+            self._set(rank, made)
             self._out.save("drain", self._targets.key(rank), made.to_row())
         self.drained |= targets
+
+    def _set(self, rank: int, drain: Drain) -> None:
+        self._of[rank] = drain
+        self._ends_s.pop(rank, None)
+        if drain.until_s < inf:
+            self._ends_s[rank] = drain.until_s
 
     def _post_drain(self, targets: Idset, reason: str | None, overwrite: int, user: str | None, now_s: float) -> None:
         if targets:

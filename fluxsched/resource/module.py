@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Hashable, Iterable, Mapping
+from math import inf
 from typing import Any, NamedTuple
 
 from fluxsched.core.group_change import Properties
@@ -147,7 +148,7 @@ class ResourceModule:
         )
         restorer = Restorer(self.targets, self._groups, self._drains, self.parts, self._overrides, self._moves, out)
         restorer.load(rows)
-        self.outages = PlannedOutages(self.targets, self._groups, self._drains, out)
+        self.outages = PlannedOutages(self.targets, self._groups, self._drains, self.parts, out)
         for row in rows:
             if row.table == "outage":
                 self.outages.restore(row.key, row.value)
@@ -206,10 +207,12 @@ class ResourceModule:
     # ---- administration
 
     def drain(
-        self, targets: Idset, reason: str | None, mode: str | None, user: str | None, now_s: float
+        self, targets: Idset, reason: str | None, mode: str | None, user: str | None, now_s: float, until_s: float = inf
     ) -> list[ResourceEffect]:
-        """No new jobs on these targets. Raises like `Drains.drain`, naming all offenders, and does nothing then."""
-        self._drains.drain(targets, reason, mode, user, now_s, self._groups.members[EXCLUDE])
+        """No new jobs on these targets, until then. Raises like `Drains.drain`, naming all offenders, and does nothing
+        then.
+        """
+        self._drains.drain(targets, reason, mode, user, now_s, self._groups.members[EXCLUDE], until_s)
         return self._done(EMPTY)
 
     def undrain(
@@ -247,7 +250,7 @@ class ResourceModule:
         return self._done(EMPTY)
 
     def advance_outages(self, now_s: float) -> list[ResourceEffect]:
-        """Begin and end the outages that are due; none is before `outages.next_s`."""
+        """Begin and end the outages that are due, and end the drains that are; none is before `outages.next_s`."""
         self.outages.advance(now_s)
         return self._done(EMPTY)
 

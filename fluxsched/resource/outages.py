@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any, Final
 
 from fluxsched.core.idset import EMPTY, Idset
@@ -22,6 +21,7 @@ from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.resource.drain import Drains, check_reason
 from fluxsched.resource.effects import Outbox, StoredRow
 from fluxsched.resource.inventory import EXCLUDE, Groups, Targets
+from fluxsched.resource.parts import PartDrains
 
 NAMED_SO: Final = "outage"
 """Begin of the name of an outage that was given none; a number follows."""
@@ -44,10 +44,11 @@ class OutageRecord:
 class PlannedOutages:
     """The outages by name; `value` is what acquirers are told."""
 
-    def __init__(self, targets: Targets, groups: Groups, drains: Drains, out: Outbox) -> None:
+    def __init__(self, targets: Targets, groups: Groups, drains: Drains, parts: PartDrains, out: Outbox) -> None:
         self._targets = targets
         self._groups = groups
         self._drains = drains
+        self._parts = parts
         self._out = out
         self._of: dict[str, OutageRecord] = {}
         self.value = NO_OUTAGES
@@ -57,9 +58,9 @@ class PlannedOutages:
 
     @property
     def next_s(self) -> float:
-        """Return when the next outage begins or ends; `inf` if none does."""
+        """Return when the next outage begins or ends, or a drain ends by itself; `inf` if none does."""
         turns = [each.outage.until_s if each.is_on else each.outage.from_s for each in self._of.values()]
-        return min(turns, default=inf)
+        return min([*turns, self._drains.next_s, self._parts.next_s])
 
     def name_for(self, wanted: str | None) -> str:
         """Return the name that is wanted, else one that none has."""
@@ -150,7 +151,7 @@ class PlannedOutages:
         self._renew()
 
     def advance(self, now_s: float) -> None:
-        """Begin and end what is due: with no effect if nothing is."""
+        """Begin and end what is due, drains that end by themselves among it: with no effect if nothing is."""
         for name, record in list(self._of.items()):
             there = record.outage.next(now_s)
             if there != record.outage:
@@ -158,6 +159,9 @@ class PlannedOutages:
         for record in list(self._of.values()):
             if not record.is_on and record.outage.from_s <= now_s:
                 self._begin(record, now_s)
+        if due := self._drains.due(now_s):
+            self._lift(due, now_s, "its time is over")
+        self._parts.end_due(now_s)
         self._renew()
 
     def lift_strays(self, now_s: float) -> None:
@@ -210,15 +214,15 @@ class PlannedOutages:
             self._put(replace(record, outage=there, is_on=False))
         self._lift(self._drains.made_by(name), now_s)
 
-    def _lift(self, targets: Idset, now_s: float) -> None:
-        """Undrain targets whose outage is over; the next one that is on keeps them drained."""
+    def _lift(self, targets: Idset, now_s: float, why: str = "the outage is over") -> None:
+        """Undrain targets whose outage, or drain, is over; the next outage that is on keeps them drained."""
         for record in self._of.values():
             outage = record.outage
             if record.is_on and (mine := outage.targets & targets):
                 reason = outage.reason or f"outage {outage.name}"
                 self._drains.drain_for_outage(mine, outage.name, reason, record.user, now_s, takes_over=True)
                 targets -= mine
-        self._drains.lift(targets, "the outage is over", None, now_s)
+        self._drains.lift(targets, why, None, now_s)
 
     def _renew(self) -> None:
         value = Outages([record.outage for record in self._of.values()])

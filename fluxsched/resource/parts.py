@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, NamedTuple
 
 from fluxsched.core.idset import EMPTY, Idset
@@ -32,16 +33,20 @@ class PartDrain(NamedTuple):
     timestamp_s: float
     reason: str | None = None
     user: str | None = None
+    until_s: float = inf
 
     def to_row(self) -> dict[str, Any]:
         """Return the drain as it is stored."""
-        row = {"children": self.parts.to_json(), "timestamp": self.timestamp_s}
+        row: dict[str, Any] = {"children": self.parts.to_json(), "timestamp": self.timestamp_s}
+        if self.until_s < inf:
+            row["until"] = self.until_s
         return row | {"reason": self.reason, "user": self.user}
 
     @classmethod
     def from_row(cls, row: StoredRow) -> PartDrain:
         """Return the drain that `to_row` stored."""
-        return cls(Children.parse(row["children"]), float(row["timestamp"]), row.get("reason"), row.get("user"))
+        parts, until_s = Children.parse(row["children"]), float(row.get("until", inf))
+        return cls(parts, float(row["timestamp"]), row.get("reason"), row.get("user"), until_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class PartsRequest:
     mode: str | None
     user: str | None
     now_s: float
+    until_s: float = inf
 
     def context(self, targets: Targets) -> dict[str, Any]:
         """Return the context of the event."""
@@ -71,13 +77,14 @@ class PartDrains:
         self._targets = targets
         self._out = out
         self._of: dict[int, tuple[PartDrain, ...]] = {}
+        self._timed: set[int] = set()  # targets with some that end by themselves
         self.value: PartsByRank = NO_PARTS
         self._exhausted = EMPTY
         self._as_of: ResourceSet | None = None
 
     def restore(self, rank: int, row: StoredRow) -> None:
         """Take up the stored drains of a target."""
-        self._of[rank] = tuple([PartDrain.from_row(each) for each in row["drains"]])
+        self._set(rank, tuple([PartDrain.from_row(each) for each in row["drains"]]))
         self.value, self._as_of = self.value.replaced({rank: _drained(self._of[rank])}), None
 
     @property
@@ -108,7 +115,7 @@ class PartDrains:
             else:
                 rows = _without(rows, fresh)
             if fresh:
-                self._put(rank, (*rows, PartDrain(fresh, wanted.now_s, wanted.reason, wanted.user)))
+                self._put(rank, (*rows, PartDrain(fresh, wanted.now_s, wanted.reason, wanted.user, wanted.until_s)))
         self._end(wanted, before, "parts-drain", mode not in ("none", "update"))
 
     def undrain(self, wanted: PartsRequest) -> None:
@@ -125,6 +132,25 @@ class PartDrains:
         for rank in wanted.targets & Idset.of(self._of):
             self._put(rank, _without(self._of[rank], wanted.parts))
         self._end(wanted, before, "parts-undrain", False)
+
+    @property
+    def next_s(self) -> float:
+        """Return when the next drain ends by itself; `inf` if none does."""
+        return min([each.until_s for rank in self._timed for each in self._of[rank]], default=inf)
+
+    def end_due(self, now_s: float) -> None:
+        """Undrain what ends by itself, and should have by now."""
+        due: dict[Children, list[int]] = {}
+        for rank in sorted(self._timed):
+            for each in self._of[rank]:
+                if each.until_s <= now_s:
+                    due.setdefault(each.parts, []).append(rank)
+        for parts, ranks in due.items():
+            before = self.value
+            for rank in ranks:
+                self._put(rank, _without(self._of[rank], parts))
+            wanted = PartsRequest(Idset.of(ranks), parts, "its time is over", None, None, now_s)
+            self._end(wanted, before, "parts-undrain", False)
 
     def report(self) -> list[tuple[Idset, PartDrain]]:
         """Return the drains of all targets that are present, equal ones merged, by lowest rank."""
@@ -173,12 +199,18 @@ class PartDrains:
         ])  # fmt: skip
 
     def _put(self, rank: int, rows: tuple[PartDrain, ...]) -> None:
-        if rows:
-            self._of[rank] = rows
-        else:
-            del self._of[rank]
+        self._set(rank, rows)
         row = {"drains": [each.to_row() for each in rows]} if rows else None
         self._out.save("parts", self._targets.key(rank), row)
+
+    def _set(self, rank: int, rows: tuple[PartDrain, ...]) -> None:
+        self._timed.discard(rank)
+        if rows:
+            self._of[rank] = rows
+            if any(each.until_s < inf for each in rows):
+                self._timed.add(rank)
+        else:
+            del self._of[rank]
 
     def _end(self, wanted: PartsRequest, before: PartsByRank, event: str, is_always: bool) -> None:
         """Renew what acquirers are told, and journal the event if there was a change."""

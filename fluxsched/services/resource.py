@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
+from math import inf
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -208,12 +209,13 @@ class ResourceService:
         targets = self.targets(wanted.targets, self.module.drainable)
         if not targets and wanted.targets:
             raise Refused(f"cannot drain {wanted.targets}: its targets are excluded or lost, or there are none")
+        now_s = self._turns.wall_s
+        until_s = inf if wanted.for_ is None else now_s + wanted.for_
         if parts := asked_parts(wanted):
-            asked = PartsRequest(targets, parts, wanted.reason, wanted.mode, request.who, self._turns.wall_s)
+            asked = PartsRequest(targets, parts, wanted.reason, wanted.mode, request.who, now_s, until_s)
             self.perform(self.module.drain_parts(asked))
-            self.answer(request)
-            return
-        self.perform(self.module.drain(targets, wanted.reason, wanted.mode, request.who, self._turns.wall_s))
+        else:
+            self.perform(self.module.drain(targets, wanted.reason, wanted.mode, request.who, now_s, until_s))
         self.answer(request)
 
     def _undrain(self, request: RpcRequest) -> None:
@@ -411,6 +413,7 @@ def drain_lines(status: Mapping[str, Any]) -> dict[str, DrainInfo]:
             reason=line.reason or "",
             user=line.user,
             state=cast("Literal['drained', 'draining']", line.state),
+            until=line.until_s if line.until_s < inf else None,
         )
         for targets, line in status["drain"].items()
     }
@@ -432,6 +435,7 @@ def part_lines(drains: Iterable[tuple[Idset, PartDrain]], grants: Grants) -> lis
             reason=line.reason or "",
             user=line.user,
             state="draining" if any(is_held(rank, line.parts) for rank in targets) else "drained",
+            until=line.until_s if line.until_s < inf else None,
         )
         for targets, line in drains
     ]

@@ -155,7 +155,7 @@ def test_schema_files_are_those_of_the_modules():
 def test_schemas_say_what_the_classes_say():
     drain = generate.schemas()["resource.json"]["$defs"]["DrainRequest"]
     assert drain["required"] == ["targets"]
-    assert set(drain["properties"]) == {"targets", "reason", "mode", "cores", "gpus"}
+    assert set(drain["properties"]) == {"targets", "reason", "mode", "cores", "gpus", "for"}
     grow = generate.schemas()["resource.json"]["$defs"]["Grow"]
     assert set(grow["required"]) == {"type", "resources", "online", "offline"}
     acquire = generate.schemas()["topics.json"]["resource.acquire"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 
 import pytest
 
 from fluxsched.core.idset import Idset
+from fluxsched.core.outages import Outage
 from fluxsched.core.rlite import Children
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.protocol import framing
@@ -173,3 +175,52 @@ def test_only_who_accepts_parts_is_sent_them(h, accepts):
     pass_on()
     both = [[{"rank": "0", "children": {"core": "1"}}], [{"rank": "0-1", "children": {"core": "1"}}], []]
     assert found == (both if accepts else [None])
+
+
+# ---- drains that end by themselves
+
+def test_a_drain_ends_by_itself_unless_it_is_overwritten(h):
+    h._call("drain", Idset.parse("0-2"), "hot", None, "ann", 101.0, 161.0)
+    h.drain("1", "broken", mode="overwrite")
+    assert h.module.outages.next_s == 161.0
+    h._call("advance_outages", 160.0)
+    assert list(h.drained()) == ["0,2", "1"]
+    h._call("advance_outages", 161.0)
+    assert list(h.drained()) == ["1"]
+    assert h.events() == [("undrain", {
+        "idset": "0,2", "nodelist": "node[0,2]", "reason": "its time is over", "overwrite": 0,
+    })]  # fmt: skip
+    assert h.module.outages.next_s == float("inf")
+
+
+def test_an_outage_that_is_on_keeps_what_would_end(h):
+    h._call("drain", Idset.parse("0"), "hot", None, "ann", 101.0, 161.0)
+    h._call("add_outage", Outage("upd", Idset.parse("0"), 120.0, 500.0, reason="kernel"), "ann", 102.0)
+    h._call("advance_outages", 161.0)
+    assert h.drained()["0"].reason == "kernel"
+    h._call("advance_outages", 500.0)
+    assert h.drained() == {}
+
+
+def test_parts_end_by_themselves_each_when_it_is_due(h):
+    for cores, until_s in (("0", 150.0), ("1-2", 140.0)):
+        wanted = dataclasses.replace(asked(h, "0-1", cores), until_s=until_s)
+        h._call("drain_parts", wanted)
+    drain(h, "1", "3")
+    assert h.module.outages.next_s == 140.0
+    h._call("advance_outages", 140.0)
+    assert lines(h) == [("0-1", "core0", "hot"), ("1", "core3", "hot")]
+    assert [name for name, _ in h.events()] == ["parts-undrain"]
+    h._call("advance_outages", 150.0)
+    assert lines(h) == [("1", "core3", "hot")]
+
+
+def test_what_ended_while_the_instance_was_down_ends_at_the_start(start):
+    h = start()
+    h._call("drain", Idset.parse("0"), "hot", None, "ann", 90.0, 99.0)
+    h._call("drain", Idset.parse("1"), "hot", None, "ann", 90.0, 1000.0)
+    h._call("drain_parts", dataclasses.replace(asked(h, "2", "0"), until_s=99.0))
+    h._call("drain_parts", dataclasses.replace(asked(h, "2", "1"), until_s=1000.0))
+    again = start(saved=h.saved())
+    assert (list(again.drained()), lines(again)) == (["1"], [("2", "core1", "hot")])
+    assert again.module.outages.next_s == 1000.0

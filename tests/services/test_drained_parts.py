@@ -80,6 +80,17 @@ async def test_what_was_answered_is_there_after_kill_9(world):
     assert found == {str(rank): ("1" if rank == 2 else "1,3", f"r{rank}") for rank in range(8)}
 
 
+async def test_a_drain_ends_by_itself(world):
+    site = await world.instance(fake="2x4")
+    client = await world.client(site)
+    await client.rpc("resource.drain", {"targets": "0", "reason": "x", "for": 0.3})
+    await client.rpc("resource.drain", {"targets": "1", "cores": "0-1", "reason": "y", "for": 0.3})
+    waits = await client.submit(job(8))
+    assert (await client.wait(waits))["success"]  # it starts when both are over
+    status = await client.rpc("resource.status")
+    assert (status["drain"], status.get("parts", [])) == ({}, [])
+
+
 async def test_what_needs_withheld_cores_can_never_run(world):
     site = await world.instance(fake="2x4", config='[resource]\nwithhold = "0@all"\n')
     client = await world.client(site)

@@ -16,7 +16,7 @@ from fluxsched.protocol.messages.common import IdsetText, JobNumber, Payload, RO
 class DrainRequest(Payload, frozen=True):
     """Take targets out of use. `mode`: update, overwrite or force-overwrite; absent, a drained target is an error.
 
-    With `cores` or `gpus`, only these of each target are drained, and the mode is update or absent.
+    With `cores` or `gpus`, only these of each target are drained. `for`: so many seconds.
     """
 
     targets: TargetsText
@@ -24,6 +24,7 @@ class DrainRequest(Payload, frozen=True):
     mode: str | None = None
     cores: IdsetText = ""
     gpus: IdsetText = ""
+    for_: Seconds | None = msgspec.field(name="for", default=None)
 
 
 class UndrainRequest(Payload, frozen=True):
@@ -107,6 +108,7 @@ class DrainInfo(Payload, frozen=True):
     reason: str
     user: str | None = None
     state: Literal["drained", "draining"] | None = None
+    until: WallTime | None = None
 
 
 class PartDrainInfo(Payload, frozen=True, kw_only=True):
@@ -119,6 +121,7 @@ class PartDrainInfo(Payload, frozen=True, kw_only=True):
     reason: str
     user: str | None = None
     state: Literal["drained", "draining"]
+    until: WallTime | None = None
 
 
 class StatusResponse(Payload, frozen=True):

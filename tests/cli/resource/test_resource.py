@@ -37,6 +37,7 @@ ADMIN = [
     ("drain -u 0-1", "resource.drain", {"targets": "0-1", "mode": "update"}),
     ("drain 1 -- -f is no option here", "resource.drain", {"targets": "1", "reason": "-f is no option here"}),
     ("drain --cores 4-7 --gpus 2 1 x", "resource.drain", {"targets": "1", "reason": "x", "cores": "4-7", "gpus": "2"}),
+    ("drain 1 --for 2h x", "resource.drain", {"targets": "1", "reason": "x", "for": 7200.0}),
     ("undrain 1 --cores 4-7 -f", "resource.undrain", {"targets": "1", "mode": "overwrite", "cores": "4-7"}),
     ("undrain 1", "resource.undrain", {"targets": "1"}),
     ("undrain -f 1 mended", "resource.undrain", {"targets": "1", "reason": "mended", "mode": "overwrite"}),
