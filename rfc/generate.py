@@ -82,16 +82,23 @@ def topic_table(topics: Mapping[str, Topic]) -> str:
     return "\n".join(lines) + "\n"
 
 
+SCOPES = {
+    None: "", Scope.SEEN: ", for jobs that it may see", Scope.OWN: ", for jobs of its own",
+    Scope.RUN: ", for jobs of its own",
+}  # fmt: skip
+SITE_USERS = "; with `run-as-user` each user"
+
+
 def role_table() -> str:
     """Return the topics of each role, and for guests of which jobs."""
     lines = ["| least role | topics |", "|---|---|"]
     for role in Role:
-        for scope, of in ((None, ""), (Scope.SEEN, ", for jobs that it may see"), (Scope.OWN, ", for jobs of its own")):
+        for scope, of in SCOPES.items():
             found = {name: right for name, right in RIGHTS.items() if right[:2] == (role, scope)}
-            for also, is_keepers in (("", False), (", and keepers", True)):
-                names = sorted(name for name, right in found.items() if right.is_keepers == is_keepers)
+            for also, kind in (("", (False, False)), (", and keepers", (True, False)), (SITE_USERS, (False, True))):
+                names = sorted(name for name, right in found.items() if (right.is_keepers, right.is_users) == kind)
                 if names:
-                    lines.append(f"| {role}{of}{also} | {' '.join(f'`{name}`' for name in names)} |")
+                    lines.append(f"| {role}{also}{of} | {' '.join(f'`{name}`' for name in names)} |")
     return "\n".join(lines) + "\n"
 
 

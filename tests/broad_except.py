@@ -21,6 +21,7 @@ BROAD_EXCEPT = {
     "fluxsched/messaging/router.py:_accept": "a bug in taking an answer costs its sender the connection",
     "fluxsched/services/job_effects.py:_launch": "a job that cannot be started fails alone",
     "fluxsched/executor/keeper.py:_start": "a job that cannot be started fails alone",
+    "fluxsched/executor/user.py:_run": "a process that has not become a program ends with the reason",
     "fluxsched/executor/keeper.py:serve": "the keeper's last line: its log must have the reason",
     "fluxsched/engine/keeper.py:_run_one": "the keeper's last line: its guard starts another one",
     "fluxsched/store/store.py:ask": "a bug in a query is reported to who asked, and the thread goes on",

@@ -466,6 +466,7 @@ def read_access(table: TomlTable, directory: Path) -> AccessRules:
     allow_guests = table.flag("allow-guest-user")
     allow_root_owner = table.flag("allow-root-owner")
     private_jobs = table.flag("private-jobs")
+    run_as_user = table.flag("run-as-user")
     server_key, authorized_keys = table.text("server-key", _not_empty), table.text("authorized-keys", _not_empty)
     admin_users = table.texts("admin-users", _user)
     table.done()
@@ -474,6 +475,7 @@ def read_access(table: TomlTable, directory: Path) -> AccessRules:
         allow_root_owner=bool(allow_root_owner),
         admin_users=frozenset(map(_user, admin_users)),
         private_jobs=bool(private_jobs),
+        run_as_user=bool(run_as_user),
         server_key=_path(server_key, directory),
         authorized_keys=_path(authorized_keys, directory),
     )

@@ -53,6 +53,12 @@ class TaskSettings(msgspec.Struct, frozen=True, gc=False):
     """The processing units of each core id of this machine; None runs tasks unpinned."""
     scratch: Path | None = None
     """Directory with one temporary directory a job; None gives jobs none."""
+    run_as_user: bool = False
+    """True if tasks run as the users of their jobs, at keepers of root."""
+
+    def user_of(self, userid: int) -> int | None:
+        """Return the user as whom tasks of this user's jobs run; None: as the keeper's."""
+        return userid if self.run_as_user and userid != os.geteuid() else None
 
 
 class JobLaunch(msgspec.Struct, frozen=True, gc=False):
@@ -77,6 +83,8 @@ class JobLaunch(msgspec.Struct, frozen=True, gc=False):
     """True if other hosts run tasks of the job: no task runs before the processes of all are on record."""
     beside: int = 0
     """Job beside whose tasks this command runs (`executor.commands`), so that it has that id; 0 for a job."""
+    userid: int | None = None
+    """User as whom its tasks run, another one than root; None: the keeper's own."""
 
 
 class ResumedJob(NamedTuple):

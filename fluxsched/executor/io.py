@@ -1,6 +1,7 @@
 """Input and output of tasks: files of the user's choice, what is sent while the job runs, the spool, the terminal.
 
-Law: a file is opened by us, before any task runs, so that one that cannot be opened fails the job with a reason; it is
+Law: a file is opened by us (or by the task itself as its user, where it is not ours), before any task runs, so that one
+that cannot be opened fails the job with a reason; it is
 opened for appending, so that tasks that share it do not overwrite each other; and opening never blocks. Files of a task
 are open only while it is spawned, so a job of many tasks costs no more descriptors than one. A task that does not read
 blocks only its senders: what is sent waits in memory, up to HELD_BYTES_MAX for each job, and a sender is answered once
@@ -50,6 +51,10 @@ class Terminal:
         self._output = -1
         self._loop: asyncio.AbstractEventLoop | None = None
         self.resize(*size)
+
+    def give_to(self, userid: int) -> None:
+        """Make a user the owner of the tasks' end, who opens it by its path."""
+        os.fchown(self._tasks, userid, -1)
 
     def keep_output(self, fd: int) -> None:
         """Copy the output to this file through a duplicated descriptor."""
@@ -105,13 +110,15 @@ NOTHING = b"/dev/null"
 
 
 def source_of(jobspec: Jobspec, cwd: str | None, ntasks: int) -> bytes | None:
-    """Return the file that all tasks read, None if they are sent their input.
-
-    Raises Refused for one that cannot be read.
-    """
+    """Return the file that all tasks read, None if they are sent their input."""
     if jobspec.input is None:
         return NOTHING if ntasks > INPUT_TASKS_MAX else None
-    path = system_bytes(os.path.join(cwd or "", jobspec.input))
+    return system_bytes(os.path.join(cwd or "", jobspec.input))
+
+
+def check_source(name: str, path: bytes | None) -> None:
+    """Raise Refused for a file that cannot be read, which the jobspec calls `name`."""
+    assert path is not None, "a file that is named has a path"
     try:
         fault = errno.EISDIR if stat.S_ISDIR(os.stat(path).st_mode) else 0
     except OSError as exc:
@@ -119,8 +126,7 @@ def source_of(jobspec: Jobspec, cwd: str | None, ntasks: int) -> bytes | None:
     if not fault and not os.access(path, os.R_OK):
         fault = errno.EACCES
     if fault:
-        raise Refused(f"cannot open {jobspec.input!r} for the job's input: {os.strerror(fault)}", fault)
-    return path
+        raise Refused(f"cannot open {name!r} for the job's input: {os.strerror(fault)}", fault)
 
 
 class _Chunk:
@@ -323,7 +329,7 @@ class Streams:
 
     __slots__ = (
         "_cwd", "_directory", "_first", "_flags", "_has_hosts", "_named", "_own", "_shared", "_single", "_tags",
-        "spooled",
+        "_userid", "spooled",
     )  # fmt: skip
 
     def __init__(
@@ -348,26 +354,45 @@ class Streams:
         self._named = {"stdout": spec.output, "stderr": spec.output if spec.error is None else spec.error}
         self._cwd = cwd or ""
         self._tags = tags
-        if spec.output is None or job.is_shared:
+        self._userid = job.userid
+        if spec.output is None or job.is_shared or job.userid is not None:
             self._make_directory()
         try:
             for stream, template in self._named.items():
-                if template is not None and is_shared(template):
+                if template is not None and is_shared(template) and job.userid is None:
                     self._shared[stream] = self._open(stream, template, first, self._shared.get("stdout"))
         except BaseException:
             self.close()
             raise
 
     def descriptors_of(self, task: int) -> tuple[int, int]:
-        """Return descriptors for stdout and stderr of the task of this number, good until the next call."""
+        """Return descriptors for stdout and stderr of the task of this number, good until the next call; -1 for a file
+        of a user's choice, which `open_named` opens.
+        """
         self._close_own()
         stdout = self._descriptor("stdout", task, None)
         return stdout, self._descriptor("stderr", task, stdout)
 
+    def open_named(self, task: int, stdout: int, stderr: int) -> tuple[int, int]:
+        """Return the descriptors of `descriptors_of` with those of the files of the user's choice; to be called as the
+        user.
+        """
+        if stdout < 0:
+            stdout = self._open("stdout", str(self._named["stdout"]), task, None)
+        if stderr < 0:
+            stderr = self._open("stderr", str(self._named["stderr"]), task, stdout)
+        return stdout, stderr
+
     def write_note(self, text: str) -> None:
-        """Write a message of the instance to the stderr of the first task here."""
+        """Write a message of the instance to the stderr of the first task here; what is in a file of another user goes
+        to the spool directory.
+        """
         with contextlib.suppress(OSError, FluxschedError):
-            os.write(self.descriptors_of(self._first)[1], f"fluxsched: {text}\n".encode())
+            fd = self.descriptors_of(self._first)[1]
+            if fd < 0:
+                self._own.append(self._spool(spool_name("stderr", None if self._single else self._first)))
+                fd = self._own[-1]
+            os.write(fd, f"fluxsched: {text}\n".encode())
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -380,6 +405,8 @@ class Streams:
         if stream in self._shared:
             return self._shared[stream]
         template = self._named[stream]
+        if template is not None and self._userid is not None:
+            return -1
         if template is not None:
             self._own.append(self._open(stream, template, task, stdout))
             return self._own[-1]
@@ -391,6 +418,8 @@ class Streams:
         path = f"{self._directory}/{name}"
         try:
             fd = os.open(path, SPOOL_FLAGS, SPOOL_MODE)
+            if self._userid is not None:
+                os.fchown(fd, self._userid, -1)  # so that /dev/stdout can be opened
         except OSError as exc:
             raise refused("open", path, exc) from exc
         self.spooled[name] = None

@@ -425,7 +425,7 @@ class KeeperService:
             self._executor.start(
                 JobLaunch(
                     jobid, self._jobspecs.read(one.jobspec), one.R, settings, one.attempt, one.expiration_s, ranks,
-                    one.first, one.is_shared, one.beside,
+                    one.first, one.is_shared, one.beside, one.userid,
                 )
             )
         except FluxschedError as error:

@@ -116,23 +116,32 @@ def task_environment(
 # ---- temporary directories
 
 MODE = 0o700
+PASSABLE = 0o711
+"""Mode of the directory above those of users: its names are not shown to them, and each reaches its own."""
 INLINE_MAX = 16
 """Files of a directory without directories that are removed at once; for more a process is worth its cost."""
 REMOVE = 'rm -rf -- "$1" || { [ -L "$1" ] || chmod -R u+rwx -- "$1"; exec rm -rf -- "$1"; }'
 """Directories that their owner may not enter are made enterable; chmod -R follows no links either."""
+REMOVE_AS_ROOT = 'exec rm -rf -- "$1"'
+"""Root enters all, and must change no mode where another user may put a link meanwhile; rm(1) is safe against that."""
 OWN, TMPDIR = "FLUX_JOB_TMPDIR", "TMPDIR"
 
 
-def make(scratch: Path, jobid: int, spares: SpareDirectories | None = None) -> str:
-    """Make an empty directory for the job, or take a spare one, and return its path. Raises Refused."""
+def make(scratch: Path, jobid: int, spares: SpareDirectories | None = None, userid: int | None = None) -> str:
+    """Make an empty directory for the job, or take a spare one, and return its path. Another user who is named gets a
+    new one, which that user owns and can reach without seeing others. Raises Refused.
+    """
     path = f"{scratch}/{format_f58(jobid, ascii=True)}"
     try:
         try:
             _check(scratch)
         except FileNotFoundError:  # a cleaner of /tmp was here
             os.mkdir(scratch, MODE)
-        if spares is None or not spares.take(path):
+        if spares is None or userid is not None or not spares.take(path):
             os.mkdir(path, MODE)
+        if userid is not None:
+            os.chmod(scratch, PASSABLE)
+            os.chown(path, userid, -1, follow_symlinks=False)
     except OSError as exc:
         raise Refused(f"cannot make the job's temporary directory {path}: {os.strerror(exc.errno or 0)}") from exc
     return path
@@ -140,7 +149,7 @@ def make(scratch: Path, jobid: int, spares: SpareDirectories | None = None) -> s
 
 def _check(scratch: Path) -> None:
     found = os.lstat(scratch)
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077 or not stat.S_ISDIR(found.st_mode):
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o066 or not stat.S_ISDIR(found.st_mode):
         raise PermissionError(1, "not ours")
 
 
@@ -188,7 +197,8 @@ def _remove_in_background(path: str) -> None:
     with contextlib.suppress(OSError):
         nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
         environment = {"PATH": os.environ.get("PATH", os.defpath), PATH_VARIABLE: os.environ.get(PATH_VARIABLE, "")}
-        pid = os.posix_spawn("/bin/sh", ["sh", "-c", REMOVE, "sh", path], environment, file_actions=nothing)
+        script = REMOVE if os.geteuid() else REMOVE_AS_ROOT
+        pid = os.posix_spawn("/bin/sh", ["sh", "-c", script, "sh", path], environment, file_actions=nothing)
         ExitWatch(asyncio.get_running_loop(), pid, lambda: _reap(pid))
 
 

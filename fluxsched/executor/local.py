@@ -135,10 +135,10 @@ class JobProcesses:
 
     @property
     def prints_here(self) -> bool:
-        """Return whether the job has one task, whose output goes into its spool directory."""
+        """Return whether the job has one task of our user, whose output goes into its spool directory."""
         spec = self.launch.jobspec
         is_single = self.tasks.next == 1 and not (self.tasks.by_target or self.launch.is_shared)
-        return is_single and spec.output is None and spec.error is None
+        return is_single and spec.output is None and spec.error is None and self.launch.userid is None
 
     @property
     def is_over(self) -> bool:
@@ -336,13 +336,16 @@ class LocalExecutor:
             self._limit = more_descriptors()
         resources = ResourceSet.parse(job.R)
         tasks = program_of(job, resources)
-        tmpdir = None if job.settings.scratch is None else layout.make(job.settings.scratch, job.jobid, self._temporary)
+        tmpdir = None
+        if job.settings.scratch is not None:
+            tmpdir = layout.make(job.settings.scratch, job.jobid, self._temporary, job.userid)
         path, pmi = processes.job_path(job.jobid, self._enclosing), self._pmi(job, tasks)
         run = JobProcesses(job, resources, tasks, path, tmpdir, Meter(self._turns.clock), pmi)
         if self._output is not None and run.prints_here:
             self._output.take(run.spool)
         try:
-            unpack(job, tmpdir)
+            if job.userid is None:
+                unpack(job, tmpdir)
             start = run.begin(tasks.own_of(tasks.blocks), job.R, self._limit, self._pids)
         except FluxschedError:
             run.tidy()
@@ -384,7 +387,10 @@ class LocalExecutor:
             return str(error)
         if start.is_spawned:
             return self._spawned(run, start)
-        self._turns.post(lambda: self._continue(run, start))
+        if start.is_waiting:
+            self._turns.after(LOOK_S, lambda: self._continue(run, start))
+        else:
+            self._turns.post(lambda: self._continue(run, start))
         return None
 
     def _continue(self, run: JobProcesses, start: TaskStart) -> None:

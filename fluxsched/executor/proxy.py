@@ -782,7 +782,7 @@ class KeeperLink:
         self.send(
             msg.StartJob(
                 job.jobid, job.attempt, jobspec, dict(job.R), job.expiration_s, ranks, job.first, job.is_shared,
-                job.beside,
+                job.beside, job.userid,
             )
         )
 

@@ -7,6 +7,10 @@ so that its death, by whatever means, is end-of-file for the waiting shells, and
 Tasks that read a file wait at one pipe together; else each waits at its own, which is its standard input from then on:
 a shell's `read` takes the line that opens the gate and no byte more. What the shell cannot pass on, variables whose
 names are no shell names, is handed over by env(1).
+
+A task of a user's job is forked, and becomes that user (`executor.user`) before any file of the job is looked at: its
+files are opened, and the files that the job brings along are written, by the process that will be the shell. The job
+has failed if one of them reports why it cannot be the shell.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from typing import Any
 from fluxsched.core.idset import Idset
 from fluxsched.errors import Refused
 from fluxsched.executor.base import JobLaunch, ProcessGroup
-from fluxsched.executor.io import Streams, Terminal, source_of
+from fluxsched.executor.io import Streams, Terminal, check_source, source_of
 from fluxsched.executor.layout import (
     JobTasks,
     Tags,
@@ -34,8 +38,10 @@ from fluxsched.executor.layout import (
     processing_units,
     system_bytes,
     task_environment,
+    unpack,
 )
 from fluxsched.executor.pmi import PMI_FD, JobPmi
+from fluxsched.executor.user import TaskProgram, UserTasks
 from fluxsched.system.processes import PATH_VARIABLE
 
 SPAWN_SLICE = 16
@@ -69,14 +75,14 @@ class TaskStart:
         Raises FluxschedError, with nothing open, for a file or directory that cannot be opened.
         """
         environment = job_environment(job, path, tasks.current, tmpdir)
-        cwd = _directory(job.jobspec.cwd)
+        cwd = _directory(job.jobspec.cwd, is_checked=job.userid is None)
         tags = Tags(job.jobid, job.jobspec, tasks.blocks, r, tmpdir, tasks.current)
         self.is_first = is_first
         """True if these tasks are the first ones of the job here."""
         self._new = new
         self.groups: list[ProcessGroup] = []
         unwanted = made_up_names(environment)
-        self.gate = _gate(job, cwd, tasks, tags, terminal, limit, unwanted, is_first=is_first)
+        self.gate = _gate(job, cwd, tasks, tags, terminal, limit, unwanted, tmpdir, is_first=is_first)
         self._elastic = tasks.by_target
         self._path = path
         self._spawned = spawned
@@ -84,6 +90,8 @@ class TaskStart:
         self._todo: Iterator[None] = self._spawn(job, new, filled, odd_names(environment), tmpdir, pmi)
         self.is_spawned = False
         """True if all tasks wait behind the gate."""
+        self.is_waiting = False
+        """True while processes open files as their user, for as long as that takes."""
 
     @property
     def ranks(self) -> Idset:
@@ -106,8 +114,10 @@ class TaskStart:
             for _ in range(SPAWN_SLICE):
                 next(self._todo)
         except StopIteration:
-            self.is_spawned = True
-            self.gate.complete()
+            self.is_waiting = not self.gate.has_all()
+            if not self.is_waiting:
+                self.is_spawned = True
+                self.gate.complete()
         except OSError as exc:
             spawned = self.numbers
             task = spawned[-1] + 1 if spawned else self._new[0].first
@@ -155,11 +165,11 @@ class TaskStart:
         return self.groups[-1]
 
 
-def _directory(cwd: str | None) -> str | None:
+def _directory(cwd: str | None, *, is_checked: bool) -> str | None:
     if cwd is None:
         return None
     path = os.path.abspath(cwd)
-    if not os.path.isdir(system_bytes(path)):
+    if is_checked and not os.path.isdir(system_bytes(path)):
         raise Refused(f"the job's working directory {cwd!r} does not exist (or is not a directory)")
     return path
 
@@ -172,15 +182,19 @@ def _gate(
     terminal: Terminal | None,
     limit: int | None,
     unwanted: Sequence[bytes],
+    tmpdir: str | None,
     *,
     is_first: bool,
 ) -> TaskGate:
     source = source_of(job.jobspec, cwd, tasks.next)
+    if job.userid is None and job.jobspec.input is not None:
+        check_source(job.jobspec.input, source)
     is_single = tasks.next == 1 and not tasks.by_target
     first = tasks.own_of(tasks.blocks)[0].first
     streams = Streams(job, cwd, tags, first, is_single=is_single, is_first=is_first)
+    files = None if job.userid is None else UserFiles(job, cwd, source, streams, first if is_first else None, tmpdir)
     try:
-        return TaskGate(cwd, streams, source, terminal, limit, unwanted)
+        return TaskGate(cwd, streams, source, terminal, limit, unwanted, files)
     except OSError as exc:
         streams.close()
         raise Refused(f"cannot start the job: {os.strerror(exc.errno or 0)}", exc.errno) from exc
@@ -195,6 +209,40 @@ def _pin(pid: int, units: set[int] | None) -> bool:
     except OSError:
         return False
     return True
+
+
+# ---- files of users
+
+class UserFiles:
+    """Files of a user's job, each of which is opened by the process of a task when it is the user's."""
+
+    def __init__(
+        self, job: JobLaunch, cwd: str | None, source: bytes | None, streams: Streams, first: int | None,
+        tmpdir: str | None,
+    ) -> None:  # fmt: skip
+        """`first` is the task that writes the files which the job brings along into `tmpdir`; None: they are there."""
+        assert job.userid is not None, "whose files they are is known"
+        self.tasks = UserTasks(job.userid)
+        self._job = job
+        self._cwd = cwd
+        self._source = source
+        self._streams = streams
+        self._first = first
+        self._tmpdir = tmpdir
+
+    def open(self, task: int, stdout: int, stderr: int) -> tuple[int, int]:
+        """Return descriptors for stdout and stderr of a task; to be called as the user. Raises Refused."""
+        if task == self._first:
+            unpack(self._job, self._tmpdir)
+        if self._cwd is not None:
+            try:
+                os.chdir(system_bytes(self._cwd))
+            except OSError as exc:
+                what = f"cannot change to the job's working directory {self._cwd!r}"
+                raise Refused(f"{what} as its user: {os.strerror(exc.errno or 0)}", exc.errno) from exc
+        if self._job.jobspec.input is not None:
+            check_source(self._job.jobspec.input, self._source)
+        return self._streams.open_named(task, stdout, stderr)
 
 
 # ---- the gate that tasks wait at
@@ -245,15 +293,16 @@ class TaskGate:
 
     def __init__(
         self, cwd: str | None, streams: Streams, source: bytes | None, terminal: Terminal | None, limit: int | None,
-        unwanted: Sequence[bytes],
+        unwanted: Sequence[bytes], files: UserFiles | None = None,
     ) -> None:  # fmt: skip
         """Create a gate.
 
         `source` is the file that the tasks read; None: they read the pipes that `open` returns, or the `terminal` of
         the only task. `limit` is the result of `more_descriptors`, `unwanted` that of `made_up_names` for the job's
-        environment.
+        environment. `files` are those of a user, whose tasks the gate is for.
         """
         self._waiting = 0
+        self._files = files
         self._streams = streams
         self._terminal = terminal
         self._own = source is None and terminal is None
@@ -271,7 +320,13 @@ class TaskGate:
     def _pipe(self) -> int:
         read, write = os.pipe()
         self._writes.append(write)
+        if self._files is not None:
+            os.fchown(read, self._files.tasks.userid, -1)  # so that /dev/stdin can be opened
         return read
+
+    def has_all(self) -> bool:
+        """Return whether all tasks that were spawned wait, or have died. Raises Refused if one cannot."""
+        return self._files is None or self._files.tasks.have_begun()
 
     def spawn(
         self, command: Sequence[bytes], environment: Mapping[bytes, bytes], odd: Sequence[bytes], task: int, pgid: int,
@@ -286,14 +341,19 @@ class TaskGate:
         if self._own:
             self._close_read()
             self._read = self._pipe()
+        handed = [ENV, b"--", *[name + b"=" + environment[name] for name in odd]] if odd else []
+        words = [*self._begin, *handed, *command]
+        if self._files is not None:
+            pid = self._fork(self._files, words, environment, task, pgid, stdout, stderr, more)
+            self._waiting += 1
+            return pid
         group: dict[str, Any] = {"setpgroup": pgid}
         if self._terminal is not None:
             self._terminal.keep_output(stdout)
             group = {"setsid": True}
-        handed = [ENV, b"--", *[name + b"=" + environment[name] for name in odd]] if odd else []
         pid = os.posix_spawn(
             SHELL,
-            [*self._begin, *handed, *command],
+            words,
             environment,
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, self._read, 0),
@@ -307,6 +367,25 @@ class TaskGate:
         )
         self._waiting += 1
         return pid
+
+    def _fork(
+        self, files: UserFiles, words: Sequence[bytes], environment: Mapping[bytes, bytes], task: int, pgid: int,
+        stdout: int, stderr: int, more: Sequence[tuple[int, int]],
+    ) -> int:  # fmt: skip
+        """Have a process become the user and then the shell; a descriptor of -1 is opened by that process."""
+        read, terminal = self._read, self._terminal
+        if terminal is not None:
+            if stdout < 0:
+                raise Refused("a job with a terminal has no file for its output: leave out --output or --pty")
+            terminal.keep_output(stdout)
+            terminal.give_to(files.tasks.userid)
+
+        def work() -> TaskProgram:
+            own_stdout, own_stderr = files.open(task, stdout, stderr)
+            return TaskProgram(words, environment, [(read, 0), (own_stdout, 1), (own_stderr, 2), *more])
+
+        kept = {fd for fd in (read, stdout, stderr, *[ours for ours, _ in more]) if fd >= 0}
+        return files.tasks.spawn(kept, pgid if terminal is None else None, work)
 
     @property
     def spooled(self) -> list[str]:
@@ -344,6 +423,8 @@ class TaskGate:
     def close(self) -> None:
         """Give up all descriptors: tasks that still wait leave unrun."""
         self.complete()
+        if self._files is not None:
+            self._files.tasks.close()
         while self._writes:
             os.close(self._writes.pop())
 

@@ -26,7 +26,7 @@ from fluxsched.transport.local import StreamClient
 if TYPE_CHECKING:  # a keeper imports this for the report of its host, which comes before all that jobs need
     from fluxsched.core.jobspec import Jobspec
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Version of these messages. An instance starts no job at a keeper of another one."""
 
 
@@ -87,6 +87,8 @@ class StartJob(KeeperMessage, frozen=True, tag="start"):
     """
     beside: int = 0
     """Job beside whose tasks this command runs, and whose id is in its environment; 0 for a job."""
+    userid: int | None = None
+    """User as whom its tasks run, at a keeper of root; None: as the keeper's user."""
 
 
 class OpenJob(KeeperMessage, frozen=True, tag="open"):

@@ -198,6 +198,8 @@ class Assembly:
         config, now_s = self.settings.config, self.turns.clock.wall_s()
         self._sources = sources = self.settings.sources
         self._kept = KeptChanges(self.store, sources.source, restored.source, now_s)
+        if config.access.run_as_user and not restored.is_sites:
+            self.store.add("saved", (*SITE, msgspec.json.encode(True)))
         mirrors = {one.name: restored.clusters.mirrors.get(one.name, EMPTY_R) for one in config.clusters}
         inventory, groups = with_mirrors(sources.inventory, sources.groups, mirrors.items())
         module = ResourceModule(
@@ -548,6 +550,9 @@ class Settings:
 INACTIVE_RESTORED_MAX = 10_000
 """Inactive jobs that a restart reads back for `jobs -a`, the last to end; others stay in the store for lookups."""
 
+SITE: Final = "instance", "run_as_user"
+"""Kind and key of the row which says that tasks run as their users."""
+
 LEFT_OUT_NAMED_MAX = 3
 """Ended jobs that cannot be read and are named in the notice; the log names all."""
 
@@ -572,6 +577,8 @@ class StoredState:
     clusters: StoredClusters = field(default_factory=StoredClusters)
     leased: dict[str, int] = field(default_factory=dict)
     """Jobs that are run for other instances, by the names of their leases."""
+    is_sites: bool = False
+    """True if the state is that of an instance whose tasks run as their users."""
 
 
 class StateNotice:
@@ -636,6 +643,8 @@ def read_store(store: Store, notice: StateNotice, inactive_restored_max: int = I
             found.source[key] = decoded
         elif (kind, key) == ("instance", "epoch_ms"):
             found.epoch_ms = int(decoded)
+        elif (kind, key) == SITE:
+            found.is_sites = True
         elif (kind, key) == COUNTED:
             found.counted = int(decoded)
         elif (kind, key) not in (WRITER, COMMIT) and not found.clusters.read(kind, key, decoded):

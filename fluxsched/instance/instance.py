@@ -66,6 +66,7 @@ from fluxsched.instance.assembly import (
 )
 from fluxsched.instance.enclosing import Enclosing, job_variables
 from fluxsched.instance.hosts import InstanceHosts
+from fluxsched.instance.site import check_site, check_state, task_addresses
 from fluxsched.messaging.keys import ReadKeys, authorized_directory, authorized_keys, read_keyring
 from fluxsched.messaging.peers import Access
 from fluxsched.messaging.router import listen, local_uri, open_to_all, shortage, wants_keys
@@ -127,6 +128,7 @@ class Instance:
         with ExitStack() as begun:
             outside = self._begin(begun)
             restored = self._read_store(outside)
+            check_state(restored.is_sites, settings.config)
             self._parts = parts = Assembly(settings, outside, restored)
             self.effects, self.streams, self.scheduling = parts.effects, parts.streams, parts.scheduling
             self.resource, self.modules, self.reloading = parts.resource, parts.modules, parts.reloading
@@ -155,6 +157,7 @@ class Instance:
     def _begin(self, begun: ExitStack) -> InstanceEnvironment:
         """Acquire the instance's outside resources; `begun` releases them, also when a later step fails."""
         settings = self.settings
+        check_site(settings.config, settings.bind, has_engine=settings.engine is not None)
         handed = settings.handed
         if settings.statedir is not None:  # first, since the run directory belongs to it
             self._lock_state(begun, settings.statedir)
@@ -193,7 +196,7 @@ class Instance:
             start_module=ModuleProcesses(self.run_directory).start,
             executors=self._executors,
             run_directory=self.run_directory,
-            tasks=TaskSettings(job_variables(self.uri, self.local_uri, settings.parent), state / SPOOL_NAME),
+            tasks=self._task_settings(state),
             disk_shortage=partial(shortage, state),
             memory_enforced=way_of_enforcing,
             generator_id=generator_id(),
@@ -220,6 +223,14 @@ class Instance:
         keep_log(begun, self.run_directory, settings.statedir, started_s)
         set_up_logging(path, settings.verbose, settings.log_format, lambda: self.turns.handling)
         begun.callback(self._say_ended)
+
+    def _task_settings(self, state: Path) -> TaskSettings:
+        addresses, run_as_user = (self.uri, self.local_uri), self.settings.config.access.run_as_user
+        if run_as_user:
+            addresses = task_addresses(*addresses, self.settings.bind)
+        return TaskSettings(
+            job_variables(*addresses, self.settings.parent), state / SPOOL_NAME, run_as_user=run_as_user
+        )
 
     def _end_engine(self) -> None:
         """End the engine, or leave it to the next instance, which goes on with the jobs on its hosts."""

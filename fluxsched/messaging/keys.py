@@ -199,6 +199,8 @@ class AccessRules:
     """Users who have the rights of admins there."""
     private_jobs: bool = False
     """Guests see no jobs but their own."""
+    run_as_user: bool = False
+    """True if users submit jobs of their own, whose tasks run as them: the instance is root's, and a site's."""
     server_key: Path | None = None
     authorized_keys: Path | None = None
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobid import format_f58, parse_jobid
 from fluxsched.core.role import Role
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.messaging.keys import AccessRules, AuthorizedKey
@@ -38,7 +38,7 @@ from fluxsched.protocol.framing import (
     make_response,
 )
 from fluxsched.protocol.messages.jobs import URGENCY_DEFAULT
-from fluxsched.protocol.topics import Scope, is_of_keepers, least_of
+from fluxsched.protocol.topics import RIGHTS, Scope, is_of_keepers, least_of
 from fluxsched.system.files import user_name
 from fluxsched.system.log import logger, message_fields
 from fluxsched.system.loop import error_answer
@@ -376,13 +376,18 @@ class Permissions:
     def check(self, request: RpcRequest) -> None:
         """Raise Refused (EPERM) if the sender lacks a right, naming it."""
         role, topic = role_of(request.message.rolemask), request.topic
-        least, scope = least_of(topic, private_jobs=self.access.rules.private_jobs)
+        rules = self.access.rules
+        least, scope = least_of(topic, private_jobs=rules.private_jobs, run_as_user=rules.run_as_user)
         if role < least and not (role is Role.KEEPER and is_of_keepers(topic)):
             if topic in SUBMISSIONS:
                 raise Refused(_not_yours_to_run(role, self.access.owner), errno.EPERM)
             missing = Role.OWNER if request.peer.json else least  # in Flux there is no role between owner and guest
             raise Refused(f"Request requires {missing} credentials", errno.EPERM)
-        if role is Role.GUEST and (scope is Scope.OWN or (scope is Scope.SEEN and self.sees_only(request) is not None)):
+        if topic in SUBMISSIONS or scope is Scope.RUN:
+            self._check_account(request, role)
+        if scope is Scope.SEEN and self.sees_only(request) is None:
+            return
+        if scope is not None and (role is Role.GUEST or (scope is Scope.RUN and role is not Role.OWNER)):
             self._check_own(request)
 
     def sees_only(self, request: RpcRequest) -> int | None:
@@ -400,8 +405,14 @@ class Permissions:
         """Return whether the sender may let running jobs run longer; guests may shorten theirs only."""
         return role_of(request.message.rolemask) is not Role.GUEST
 
+    def _check_account(self, request: RpcRequest, role: Role) -> None:
+        """Raise Refused if the sender has no account as which its jobs could run; that of the owner is the owner's."""
+        if role is not Role.OWNER and request.userid in (self.access.owner, NO_USER):
+            text = "your key names no account of this machine that your jobs could run as"
+            raise Refused(f"{text}: ask an admin for one with `user`", errno.EPERM)
+
     def _check_own(self, request: RpcRequest) -> None:
-        jobids = _jobids(request.payload(dict))
+        jobids = _jobids(request)
         others = [jobid for jobid in jobids if self._owner_of(jobid) != request.userid]
         if others:
             raise Refused(f"job {format_f58(others[0])} is not one of yours", errno.EPERM)
@@ -409,8 +420,11 @@ class Permissions:
             raise Refused(f"{request.topic}: name jobs of your own", errno.EPERM)
 
 
-def _jobids(wanted: dict[str, Any]) -> list[int]:
+def _jobids(request: RpcRequest) -> list[int]:
     """Return the jobs that a request names, whatever else it contains. Raises InvalidValue for invalid ids."""
+    wanted = request.payload(dict)
+    if request.topic not in RIGHTS:  # it is that of one job
+        return [parse_jobid(request.topic.partition("-")[2].rpartition(".")[0])]
     ids = wanted.get("ids")
     found = [*(ids if isinstance(ids, list) else ()), *([wanted["id"]] if wanted.get("id") is not None else ())]
     if not all(type(jobid) is int and jobid >= 0 for jobid in found):
@@ -458,7 +472,10 @@ class Access:
 
     def change(self, rules: AccessRules, keys: Mapping[bytes, AuthorizedKey] | None) -> None:
         """Replace the rules, but for those by which sockets were bound, and the keys, if any are given."""
-        self.rules = replace(rules, allow_guests=self.rules.allow_guests, server_key=self.rules.server_key)
+        fixed = self.rules
+        self.rules = replace(
+            rules, allow_guests=fixed.allow_guests, server_key=fixed.server_key, run_as_user=fixed.run_as_user
+        )
         self.keys = self.keys if keys is None else dict(keys)
 
     def admit_user(self, userid: int) -> int:

@@ -49,7 +49,7 @@ from fluxsched.protocol.framing import (
     unpack_bundle,
 )
 from fluxsched.protocol.messages.common import CancelRequest
-from fluxsched.protocol.topics import IF_ROOM, IF_WRITABLE, answered
+from fluxsched.protocol.topics import IF_ROOM, IF_WRITABLE, answered, each_jobs
 from fluxsched.store.store import Store
 from fluxsched.system.files import LOCAL_NAME, SOCKET_NAME
 from fluxsched.system.log import logger
@@ -509,12 +509,6 @@ class Services:
         raise FluxschedError(f"{text}: {remedy}" if remedy else text, errno.ENOSYS)
 
 
-def each_jobs(topic: str) -> str:
-    """Return the name under which `serve_local` registers a topic that each job has of its own: `shell-*.stdin`."""
-    kind, _, rest = topic.partition("-")
-    return f"{kind}-*.{rest.rpartition('.')[2]}"
-
-
 # ---- outgoing calls
 
 Answered = Callable[[Message | None], None]
@@ -648,7 +642,7 @@ def listen(
         yield (
             LocalServer(endpoint, admit=access.admit_user, mode=mode)
             if is_local
-            else ZmqServer(endpoint, insecure_tcp=insecure_tcp, keys=keys)
+            else ZmqServer(endpoint, insecure_tcp=insecure_tcp, keys=keys, for_users=access.rules.run_as_user)
         )
 
 

@@ -4,8 +4,9 @@ Law: a service answers no topic that is not here, and nothing is here that no pa
 `LOCAL_TOPICS` has those that exist only at the local socket, as far as an instance can answer Flux's own; it takes
 precedence over `TOPICS` at that socket, and has the same right for a topic of both. Any other topic is the owner's
 alone. A topic that starts a program, or reaches one that runs, is the owner's: tasks run as the instance's user. So is
-the memo of a job, which tells the owner's commands where a nested instance is. Keepers may call the topics of their own
-service, which nobody else may but the owner, and no others.
+the memo of a job, which tells the owner's commands where a nested instance is. Where tasks run as their users
+(`run-as-user`), these are for each user and its own jobs. Keepers may call the topics of their own service, which
+nobody else may but the owner, and no others.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Scope(Enum):
 
     OWN = "own"
     SEEN = "seen"
+    RUN = "run"
+    """Own, for admins as well: what is asked for acts as the user of the job."""
 
 
 class Right(NamedTuple):
@@ -60,6 +63,10 @@ class Right(NamedTuple):
     """True if the answer is about all jobs: where jobs are private it is the admins'."""
     is_keepers: bool = False
     """True if keepers may call it, too."""
+    is_users: bool = False
+    """True if it starts a program or reaches one: where tasks run as their users, it is each user's for `scope`, else
+    the owner's.
+    """
 
 
 GUESTS: Final = Right(Role.GUEST)
@@ -70,6 +77,8 @@ COUNTS: Final = Right(Role.GUEST, counts_jobs=True)
 ADMINS: Final = Right(Role.ADMIN)
 OWNER: Final = Right(Role.OWNER)
 KEEPERS: Final = Right(Role.OWNER, is_keepers=True)
+SUBMIT: Final = Right(Role.OWNER, is_users=True)
+PROGRAMS: Final = Right(Role.OWNER, Scope.RUN, is_users=True)
 
 
 class AnswerKind(Enum):
@@ -174,18 +183,18 @@ _RESOURCE = _service(
 
 _JOB_MANAGER = _service(
     "job-manager",
-    submit=(jobs.SubmitRequest, jobs.SubmitResponse, "submit a job", OWNER, IF_ROOM),
+    submit=(jobs.SubmitRequest, jobs.SubmitResponse, "submit a job", SUBMIT, IF_ROOM),
     wait=(jobs.WaitRequest, jobs.WaitResponse, "wait until a job is inactive", GUESTS_OWN),
     wait_all=(jobs.WaitAllRequest, jobs.WaitResponse, "wait until many jobs are inactive", GUESTS_OWN, STREAM),
     wait_all_cancel=(CancelRequest, None, "end a wait-all stream", GUESTS),
     cancel=(jobs.JobCancelRequest, jobs.JobCancelResponse, "cancel a job", GUESTS_OWN, IF_WRITABLE),
     kill=(jobs.KillRequest, Empty, "signal a job's tasks", GUESTS_OWN),
-    memo=(jobs.MemoRequest, Empty, "add a memo to a job", OWNER, STORED),
+    memo=(jobs.MemoRequest, Empty, "add a memo to a job", PROGRAMS, STORED),
     released=(
         jobs.ReleasedRequest,
         Empty,
         "a nested instance has released targets that its job gives back",
-        OWNER,
+        PROGRAMS,
         STORED,
     ),
     urgency=(jobs.UrgencyRequest, jobs.UrgencyResponse, "set a job's urgency", GUESTS_OWN, IF_ROOM),
@@ -208,9 +217,9 @@ _JOB_MANAGER = _service(
     watch_cancel=(CancelRequest, None, "end a watch stream", GUESTS),
     output=(jobs.OutputRequest, jobs.OutputResponse, "output of a job's tasks", GUESTS_OWN, STREAM),
     output_cancel=(CancelRequest, None, "end an output stream", GUESTS),
-    input=(jobs.InputRequest, Empty, "send input to a job's tasks", OWNER),
-    exec=(jobs.ExecRequest, jobs.ExecResponse, "run a command beside a job's tasks", OWNER, STREAM),
-    exec_cancel=(CancelRequest, None, "end a command", OWNER),
+    input=(jobs.InputRequest, Empty, "send input to a job's tasks", PROGRAMS),
+    exec=(jobs.ExecRequest, jobs.ExecResponse, "run a command beside a job's tasks", PROGRAMS, STREAM),
+    exec_cancel=(CancelRequest, None, "end a command", SUBMIT),
     why=(jobs.WhyRequest, jobs.WhyResponse, "why a job is not running", GUESTS_SEEN),
     reasons=(ReasonsRequest, ReasonsResponse, "why many jobs wait", GUESTS_SEEN),
     running=(RunningRequest, RunningResponse, "jobs that hold resources, the largest first", GUESTS),
@@ -380,7 +389,7 @@ _INSTANCE = {
 }
 
 _JOBS = {
-    "job-ingest.submit": Topic(flux.IngestRequest, SubmitResponse, "submit a signed jobspec", OWNER, IF_ROOM),
+    "job-ingest.submit": Topic(flux.IngestRequest, SubmitResponse, "submit a signed jobspec", SUBMIT, IF_ROOM),
     "job-list.list": Topic(flux.JobListRequest, flux.JobListResponse, "jobs and their attributes", GUESTS, STREAM),
     "job-list.list-id": Topic(flux.JobListIdRequest, flux.JobListIdResponse, "one job's attributes", GUESTS_SEEN),
     "job-list.list-attrs": Topic(Empty, flux.JobAttributesResponse, "names of the attributes", GUESTS),
@@ -390,7 +399,7 @@ _JOBS = {
         flux.EventlogWatchRequest, flux.EventlogWatchResponse, "a log of one job", GUESTS_OWN, STREAM
     ),
     "job-info.eventlog-watch-cancel": Topic(CancelRequest, None, "end such a stream", GUESTS),
-    "shell-*.stdin": Topic(flux.StdinRequest, Empty, "send input to the tasks of the job `*`", OWNER),
+    "shell-*.stdin": Topic(flux.StdinRequest, Empty, "send input to the tasks of the job `*`", PROGRAMS),
 }
 
 _LOCAL_JOB_MANAGER = _service(
@@ -418,12 +427,23 @@ RIGHTS: Mapping[str, Right] = MappingProxyType(
 )
 
 
-def least_of(topic: str, *, private_jobs: bool) -> tuple[Role, Scope | None]:
+def least_of(topic: str, *, private_jobs: bool, run_as_user: bool = False) -> tuple[Role, Scope | None]:
     """Return the least role of people for `topic`, and the scope of a guest."""
-    right = RIGHTS.get(topic, OWNER)
+    right = right_of(topic)
     if private_jobs and right.counts_jobs:
         return Role.ADMIN, None
-    return right.least, right.scope
+    return Role.GUEST if right.is_users and run_as_user else right.least, right.scope
+
+
+def right_of(topic: str) -> Right:
+    """Return the right to call a topic; one that each job has of its own is known by a pattern."""
+    return RIGHTS.get(topic) or RIGHTS.get(each_jobs(topic), OWNER)
+
+
+def each_jobs(topic: str) -> str:
+    """Return the pattern of a topic that each job has of its own: `shell-*.stdin`."""
+    kind, _, rest = topic.partition("-")
+    return f"{kind}-*.{rest.rpartition('.')[2]}"
 
 
 def is_of_keepers(topic: str) -> bool:

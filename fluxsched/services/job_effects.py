@@ -380,6 +380,7 @@ class JobEffects:
             job.id, job.jobspec, r, self.settings,
             attempt=0 if job.attempt is None else job.attempt.number,
             expiration_s=job.expiration_s,
+            userid=self.settings.user_of(job.userid),
         )
 
     def running_launch(self, jobid: int) -> JobLaunch:

@@ -154,6 +154,7 @@ class JobService:
         """Accept the job of the request's user unfiltered, and answer with its id once it is stored."""
         if not self._is_accepting:
             raise Refused("the instance is shutting down and accepts no jobs", errno.ESHUTDOWN)
+        self._router.permissions.check_urgency(request, urgency)
         now_s = self._turns.wall_s
         jobid = self._new_id(now_s)
         submit, userid = self._manager.requests.submit, request.userid

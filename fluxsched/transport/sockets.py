@@ -9,6 +9,7 @@ is neither of its choice nor known to it.
 from __future__ import annotations
 
 import errno
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -105,6 +106,29 @@ def hide_identities() -> None:
     ctypes.CDLL(None).srand(int.from_bytes(make_key_pair().secret[:4], "little"))
 
 
+def users_options(message_limit_bytes: int) -> dict[zmq.SocketOption, int | bytes]:
+    """Return the options of a ROUTER at a path that other users reach: no handover, for the reason above."""
+    return {
+        zmq.MAXMSGSIZE: min(message_limit_bytes, KEYED_MESSAGE_BYTES_MAX),
+        zmq.RCVHWM: KEYED_UNREAD_MESSAGES_MAX,
+        zmq.HANDSHAKE_IVL: HANDSHAKE_IVL_MS,
+        zmq.ROUTER_HANDOVER: 0,
+    }
+
+
+def user_of(first: Frame) -> int | None:
+    """Return the user who has connected to the path at which this frame was received, as the kernel told libzmq then
+    (SO_PEERCRED); None if that is unknown.
+
+    A peer cannot set this: what libzmq knows of a connection goes before what the peer says of itself.
+    """
+    try:
+        found = _PEER.fullmatch(str(first.get("Peer-Address")))
+    except (UnicodeDecodeError, zmq.ZMQError):
+        return None
+    return None if found is None else int(found[1])
+
+
 def key_of(first: Frame) -> bytes | None:
     """Return the public key that the sender of this frame has proved to have; None where there are no keys."""
     try:
@@ -196,17 +220,22 @@ _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.SNDMORE) | _NOBLOCK
 _EVENTS, _SRCFD, _POLLIN = int(zmq.EVENTS), int(zmq.SRCFD), int(zmq.POLLIN)
 _EVENT = struct.Struct("=Hi")
+_PEER = re.compile(r"localhost:([0-9]{1,10}):[0-9]{1,10}:[0-9]{1,10}")
+"""The other end of a connection at a path, with user, group and process."""
 _send = _Backend.send
 
 
 def router(
-    message_limit_bytes: int, *, heartbeat: bool, context: Context | None, keys: ServerKeys | None = None
-) -> Pump:
+    message_limit_bytes: int, *, heartbeat: bool, context: Context | None, keys: ServerKeys | None = None,
+    for_users: bool = False,
+) -> Pump:  # fmt: skip
     """Return a server's socket; with `keys`, strangers are let in by these alone and get not a byte otherwise.
+
+    `for_users`: other users of this machine reach it, too.
 
     ROUTER_MANDATORY, or messages to a full or lost peer vanish silently.
     """
-    if keys is not None:
+    if keys is not None or for_users:
         hide_identities()
     pump = Pump(zmq.ROUTER, ACCEPTED | DISCONNECTED, context)
     options: dict[zmq.SocketOption, int | bytes] = {
@@ -224,6 +253,8 @@ def router(
     if keys is not None:
         pump.authenticate(keys.admits)  # before the bind: from there on strangers come
         options |= server_options(keys.own, message_limit_bytes)
+    elif for_users:
+        options |= users_options(message_limit_bytes)
     pump.configure(options)
     return pump
 

@@ -57,6 +57,7 @@ from fluxsched.transport.sockets import (
     dealer,
     key_of,
     router,
+    user_of,
 )
 
 if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
@@ -87,6 +88,7 @@ class ConnectedPeer:
         "quiet",
         "reason",
         "unsent_bytes",
+        "userid",
     )
 
     def __init__(
@@ -96,6 +98,7 @@ class ConnectedPeer:
         self.identity = identity
         self.chosen = chosen  # by the client, not by the ROUTER
         self.key: bytes | None = None  # what the client proved to have
+        self.userid: int | None = None  # who has connected, where other users do
         self.fd = fd
         self.connection = connection
         self.inode = _inode(fd) if connection is not None else None
@@ -246,14 +249,17 @@ TCP_IS_OPEN = (
     "make some with `fluxsched keygen --server`, use ipc:// or local://, or give --insecure-tcp if all of them may"
 )
 BEYOND_LOOPBACK = "tcp beyond loopback needs CURVE keys (`fluxsched keygen --server`); without them use 127.0.0.1"
-CHOSEN_IDENTITY = "a client with a key may not choose its identity"
+CHOSEN_IDENTITY = "a client of another user may not choose its identity"
 """Else the first message on a connection could be taken for one of the connection that had the identity before."""
+UNKNOWN_USER = "who has connected is not known beyond doubt, or the client chose its identity"
 NOT_ADMITTED = (
     "it does not know your key (an admin adds its .pub file and reloads), or the address names another server's key"
 )
 """Likely cause when the connection of a client with a key ends before the first message: strangers get no answer."""
 NO_KEY = "if it is opened by keys its address is tcp://KEY@HOST:PORT, as `fluxsched uri --tcp` prints it there"
 """Likely cause when the connection of a client without a key ends before the first message."""
+OWNER_MODE, USERS_MODE = 0o600, 0o666
+"""Modes of a socket's file: Linux requires write permission to connect."""
 CLIENT_SETTLE_MS = 50
 """After a client's connection ended, its last messages are handed over within this time."""
 
@@ -272,12 +278,15 @@ class ZmqServer:
         message_limit_bytes: int = MESSAGE_BYTES_MAX,
         context: Context | None = None,
         keys: ServerKeys | None = None,
+        for_users: bool = False,
     ) -> None:
         """Refused (EADDRINUSE) if the endpoint is in use, InvalidValue for an endpoint we do not bind.
 
         A tcp port without `keys` is open to every account of this machine, and ZeroMQ does not tell which one
         connects: it is Refused (EPERM) unless `insecure_tcp` says that they all may be taken for the owner. With keys
         a port may be reachable from anywhere. The keys of a socket are asked for in its context: one such server each.
+
+        `for_users`: the path is open to all users of this machine, and each message comes with its sender's user.
         """
         path = ipc_path(endpoint)
         address = bound_address(endpoint) if path is None else None
@@ -288,18 +297,20 @@ class ZmqServer:
             if not insecure_tcp:
                 raise Refused(f"endpoint {endpoint!r}: {TCP_IS_OPEN}", errno.EPERM)
         self._has_keys = keys is not None and address is not None
+        self._for_users = for_users and path is not None
         self._claim = PathClaim(path) if path is not None else None
         self._pump = router(
-            message_limit_bytes, heartbeat=path is None, context=context, keys=keys if self._has_keys else None
-        )
+            message_limit_bytes, heartbeat=path is None, context=context, keys=keys if self._has_keys else None,
+            for_users=self._for_users,
+        )  # fmt: skip
         self.dropped = 0
         self._unsent_limit_bytes = unsent_limit_bytes
-        self._roster = Roster(hides_identities=self._has_keys)
+        self._roster = Roster(hides_identities=self._has_keys or self._for_users)
         self._full: set[ConnectedPeer] = set()
         try:
             self.endpoint = self._pump.bind(endpoint)
             if self._claim is not None:
-                self._claim.set_mode(0o600)
+                self._claim.set_mode(USERS_MODE if self._for_users else OWNER_MODE)
             elif keys is not None:
                 self.endpoint = reachable(self.endpoint).with_key(keys.own.public)
         except BaseException:
@@ -341,10 +352,13 @@ class ZmqServer:
             if peer is None or peer.fd != fd or peer.reason is not None:
                 self._follow()
                 peer = self._adopt(first, identity, fd)
+            userid = user_of(first) if self._for_users else None
             if len(frames) > PARTS_MAX:
                 self._cut(peer, f"message of more than {PARTS_MAX} parts")
+            elif self._for_users and (userid is None or userid != peer.userid):
+                self._cut(peer, UNKNOWN_USER)
             else:
-                arrivals.append(Arrived(peer.name, frames, None, peer.key))
+                arrivals.append(Arrived(peer.name, frames, userid, peer.key))
         return False
 
     def _adopt(self, first: Frame, identity: bytes, fd: int) -> ConnectedPeer:
@@ -354,6 +368,8 @@ class ZmqServer:
             peer.key = key_of(first)
             if peer.chosen:
                 self._cut(peer, CHOSEN_IDENTITY)
+        elif self._for_users and former is not peer and not peer.chosen:
+            peer.userid = user_of(first)
         if former is not None and former is not peer:
             self._shut(former)
         if peer.doubtful:

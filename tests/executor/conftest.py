@@ -22,6 +22,7 @@ from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
 from tests.executor.played import Bench
 from tests.site import children_are_forked, eventually, timed, world
+from tests.users import ann, bob, homes
 
 WAIT_S = 60.0
 GRACE_S = 0.1
@@ -71,11 +72,11 @@ class Shop:
         some = {"nodelist": nodelist, "starttime": 0, "expiration": 0, "nslots": ntasks}
         execution = {"R_lite": [{"rank": str(Idset.span(0, ranks - 1)), "children": children}], **some}
         cores, extra = options.pop("cores", None), options.pop("extra", {})
-        pmi, own = options.pop("pmi", None), options.pop("own", None)
+        pmi, own, userid = options.pop("pmi", None), options.pop("own", None), options.pop("userid", None)
         jobspec = replace(Jobspec.from_command(words, ntasks=ntasks, **options), pmi=pmi)
         resources = {"version": 1, "execution": execution}
-        job = JobLaunch(jobid, jobspec, resources, TaskSettings(extra, self.spool, cores, self.scratch), ranks=own)
-        self.executor.start(job)
+        settings = TaskSettings(extra, self.spool, cores, self.scratch)
+        self.executor.start(JobLaunch(jobid, jobspec, resources, settings, ranks=own, userid=userid))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_S):

@@ -291,7 +291,7 @@ async def site(world, flux):
 
 
 def denied(topic, role):
-    least, scope, _, is_keepers = RIGHTS[topic]
+    least, scope, is_keepers = RIGHTS[topic].least, RIGHTS[topic].scope, RIGHTS[topic].is_keepers
     if role is Role.KEEPER:
         assert is_keepers == topic.startswith("keeper."), topic
         return not is_keepers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fluxsched.core.role import Role
-from fluxsched.protocol.topics import LOCAL_TOPICS, OWNER, RIGHTS, TOPICS, Scope, is_of_keepers, least_of
+from fluxsched.protocol.topics import LOCAL_TOPICS, RIGHTS, TOPICS, Scope, is_of_keepers, least_of
 
 
 def test_a_topic_has_the_same_right_at_each_socket() -> None:
@@ -19,7 +19,22 @@ def test_a_topic_that_is_not_in_the_table_is_the_owners() -> None:
 def test_what_starts_or_speaks_to_programs_is_the_owners_alone() -> None:
     for topic in ("job-manager.submit", "job-ingest.submit", "job-manager.input", "shell-*.stdin", "module.load",
                   "service.add", "sched.alloc", "job-manager.sched-hello", "resource.acquire"):  # fmt: skip
-        assert RIGHTS[topic] == OWNER
+        assert RIGHTS[topic].least is Role.OWNER
+
+
+def test_where_tasks_run_as_their_users_programs_are_each_users_own() -> None:
+    users = {topic for topic, right in RIGHTS.items() if right.is_users}
+    assert users == {
+        "job-manager.submit", "job-ingest.submit", "job-manager.exec-cancel",
+        "job-manager.input", "job-manager.exec", "job-manager.memo", "job-manager.released", "shell-*.stdin",
+    }  # fmt: skip
+    for topic in users:
+        assert least_of(topic, private_jobs=False) == (Role.OWNER, RIGHTS[topic].scope)
+        assert least_of(topic, private_jobs=False, run_as_user=True) == (Role.GUEST, RIGHTS[topic].scope)
+    assert {topic for topic in users if RIGHTS[topic].scope is not Scope.RUN} == {
+        "job-manager.submit", "job-ingest.submit", "job-manager.exec-cancel",
+    }  # fmt: skip
+    assert least_of("shell-f1.stdin", private_jobs=False, run_as_user=True) == (Role.GUEST, Scope.RUN)
 
 
 def test_a_cancel_is_as_free_as_its_stream() -> None:

@@ -37,6 +37,7 @@ from fluxsched.system.clock import interrupted
 from tests.prepared.caller import PROGRAM, prepared, with_forked_children
 from tests.prepared.children import Refused
 from tests.prepared.request import REAL
+from tests.users import admin, ann, bob, homes
 
 WAIT_S = 60.0
 """Far above what any step takes, so that a slow machine does not fail; a hang does."""
