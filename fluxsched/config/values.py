@@ -124,7 +124,7 @@ def _bind(table: TomlTable, parse: Callable[..., object]) -> tuple[str | None, b
 # ---- submit filters
 
 REFUSE, PASS = "refuse", "pass"
-"""What becomes of jobs that are submitted while the process of the submit filters is not there."""
+"""Fate of jobs that are submitted while the process of the submit filters is not there."""
 
 FILTERS_MAX = 16
 """Filters of a site: each job goes through all of them."""

@@ -59,7 +59,7 @@ class PerilogJob:
     reasons: list[str] = field(default_factory=list)
     """Reasons why some have failed."""
     later: list[Callable[[], None]] = field(default_factory=list)
-    """What was asked for its tasks before these were started."""
+    """Requests for its tasks that came before these were started."""
 
 
 class PerilogExecutor:

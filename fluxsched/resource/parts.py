@@ -51,7 +51,7 @@ class PartDrain(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartsRequest:
-    """What is asked for: `parts` of each of the `targets`, why, in which mode of a drain, by whom and when."""
+    """Request to drain or undrain `parts` of each of the `targets`: why, in which mode of a drain, by whom and when."""
 
     targets: Idset
     parts: Children

@@ -17,7 +17,7 @@ from fluxsched.core.rlite import Children, RlitePart, merge
 
 
 class DrainedParts:
-    """What is drained of which target, `of` this pool or not; `emptied` are those of it that have no core left."""
+    """Parts that are drained, by target, `of` this pool or not; `emptied` are those of it that have no core left."""
 
     def __init__(self) -> None:
         self.parts: PartsByRank = NO_PARTS
