@@ -144,8 +144,9 @@ async def test_figures_of_an_instance(world, timed, eventually):
     await client.drain("3", "fan")
     sampler = Sampler(site.uri, sample_s=0.0)
     considered = 'fluxsched_scheduler_considered_seconds_{}{{module="sched-fifo"}}'
-    while (found := figures(await sampler.text()))[considered.format("count")] < 2:
-        pass  # the answer may overtake the end of a pass whose jobs have started
+    async with asyncio.timeout(60):  # the answer may overtake the end of a pass whose jobs have started
+        while (found := figures(await sampler.text()))[considered.format("count")] < 2:
+            await asyncio.sleep(0.01)
     await sampler.close()
     wanted = {
         "fluxsched_up": 1,
