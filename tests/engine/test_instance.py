@@ -235,11 +235,11 @@ async def test_an_instance_that_is_a_job_over_several_hosts_runs_its_tasks_there
     await online(world, instance, "0-1")
     tasks = 'echo "$(dirname "$FLUXSCHED_PARENT_URI") $FLUXSCHED_LEVEL"; '
     tasks += 'FLUXSCHED_URI="$FLUXSCHED_PARENT_URI" fluxsched jobs -n'
-    script = f"fluxsched resource list -n -o '{{nodelist}}' -s free; fluxsched run -l -N2 -n2 sh -c '{tasks}'"
+    script = f"fluxsched run -l -N2 -n2 sh -c '{tasks}'; fluxsched resource list -n -o '{{nodelist}}' -s up"
     status, printed = await command(instance, "alloc", "-N2", "sh", "-c", script)
     assert status == 0, printed
-    hosts, *lines = printed.splitlines()
-    assert hosts == "p[0-1]"
+    *lines, hosts = printed.splitlines()
+    assert hosts == "p[0-1]", "a job on both has waited until both were online"
     outer = {line.split()[1] for line in lines if line.endswith(" 2") and "ipc://" in line}
     assert len(outer) == 2, "each task has the address of the outermost instance on its own host"
     assert sum(line.endswith("p[0-1]") for line in lines) == 2, "and finds it there"
