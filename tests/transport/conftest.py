@@ -20,7 +20,7 @@ from fluxsched.transport.zeromq import ZmqClient, ZmqServer
 from tests.transport.memory import MemoryServer
 from tests.transport.relayed import RelayedServer
 
-WAIT_S = 5.0
+WAIT_S = 60.0
 BATCH = 64
 
 
