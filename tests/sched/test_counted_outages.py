@@ -146,3 +146,18 @@ def test_so_many_sets_of_targets_are_indexed_at_most() -> None:
         assert index is running.inside(mask)
     bench.free(1)
     assert running.inside(1).weight == 0
+
+
+def test_a_job_that_needs_a_target_that_is_down_has_no_start_and_is_overtaken() -> None:
+    bench = Bench("easy")
+    bench.grow("0-3")
+    outage = Outage("o", Idset.parse("0"), 1000.0, 2000.0)
+    bench.did(bench.scheduler.updated("default", now_s=100.0, outages=Outages([outage])))
+    bench.did(bench.scheduler.went_offline(Idset.parse("3"), 100.0))
+    bench.submit(1, nodes=4, exclusive=True, duration=100.0)
+    bench.submit(2, nodes=1, exclusive=True, duration=100.0)
+    assert list(bench.starts()) == [2]
+    assert bench.scheduler.why(1, 100.0).earliest_s is None
+    bench.did(bench.scheduler.went_online(Idset.parse("3"), 100.0))
+    bench.run()
+    assert bench.scheduler.why(1, 100.0).earliest_s == 200.0

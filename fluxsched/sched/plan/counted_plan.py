@@ -454,7 +454,7 @@ class CountedPlan(Planner):
             if begin_s > now_s or missing > 0:
                 start_s = max(begin_s, soon_s)
                 given = running.releases.given_by(start_s) - inside.given_by(start_s)
-                while given < missing and start_s <= end_s:
+                while given < missing and start_s <= end_s and start_s < inf:
                     start_s = running.releases.when(missing + inside.given_by(start_s))[0]
                     given = running.releases.given_by(start_s) - inside.given_by(start_s)
             if start_s <= end_s and start_s < self._last_s:
