@@ -60,6 +60,9 @@ TMP_NAME_CHARS = 16
 EXPECTED_BUILD = os.environ.get("FLUXSCHED_EXPECT", PLAIN)
 """Which build is to be tested, `plain` or `compiled`; `.ci/run` says so, since both could be imported."""
 
+ALONE = "FLUXSCHED_ALONE"
+"""Set where the tests marked `alone` are run, by tests/test_alone.py."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Ends the run if the other build is imported than the one that is to be tested."""
@@ -108,6 +111,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     What comes first stays with the first worker, since others steal from the end: so only one ever starts a browser,
     and few parse all sources.
     """
+    if ALONE not in os.environ:
+        items[:] = [item for item in items if item.get_closest_marker("alone") is None]
     items.sort(key=lambda item: _place(item.path))
     if EXPECTED_BUILD == PLAIN:
         return

@@ -18,6 +18,8 @@ from fluxsched.executor.user import become
 from fluxsched.system.processes import group_living
 from tests.users import Account, make_account, remove_account
 
+pytestmark = pytest.mark.alone
+
 Shop = Any
 
 SHOWN = (

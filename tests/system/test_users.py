@@ -32,6 +32,8 @@ from tests.users import Account
 
 User, Until = Any, Any
 
+pytestmark = pytest.mark.alone
+
 SECRET = "S3CRET"
 """In the environment, the input and the output of a job: its user's alone."""
 ANSWER_S = 60.0
@@ -82,7 +84,7 @@ def site(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, users: Any, homes: Path, admin: Account
 ) -> Iterator[Site]:
     make_user, make_daemons = users
-    directory = homes / f"site-{request.param}"
+    directory = homes / f"site-{os.urandom(3).hex()}"  # a worker that takes a test from another one is here again
     directory.mkdir(mode=0o755)
     private = make_user(tmp_path_factory.mktemp("site"))
     config = CONFIG.format(private=request.param, admin=admin.name)
@@ -322,14 +324,15 @@ def test_who_chooses_an_identity_is_not_heard(site: Site, ann: Account) -> None:
     def chosen() -> object:
         dealer = zmq.Context().socket(zmq.DEALER)
         dealer.routing_id = b"mine"
+        ends = dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         dealer.connect(site.ipc)
         dealer.send_multipart(encode(make_request("instance.ping", framing.pack({}), matchtag=1)))
         poller = zmq.Poller()
-        poller.register(dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED), zmq.POLLIN)
+        poller.register(ends, zmq.POLLIN)
         poller.register(dealer, zmq.POLLIN)
-        return dict(poller.poll(60_000)).get(dealer, 0)
+        return ["answered" if found is dealer else "cut off" for found, _ in poller.poll(60_000)]
 
-    assert ann.run(chosen) == "0", "the connection ends without an answer"
+    assert ann.run(chosen) == "['cut off']"
 
 
 def test_killed_with_its_keeper_a_site_finds_and_ends_the_tasks_of_users(
