@@ -18,7 +18,7 @@ SOURCES  := $(shell find fluxsched -type f -not -name '*.pyc') pyproject.toml ha
 # read sources, which are the same
 COMPILED_TESTS := $(addprefix tests/,core protocol resource jobs sched sim store config messaging executor services history \
   scheduler instance client clusters flux chaos fuzz system yunikorn) \
-  tests/cli/test_program.py
+  tests/cli/test_program.py tests/test_alone.py
 
 # Where this is set, each of the many processes of the tour and of the tests would compile all sources again
 unexport PYTHONDONTWRITEBYTECODE
