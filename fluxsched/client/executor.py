@@ -103,7 +103,10 @@ class JobFuture(Future[Any]):
         return self._accepted.result(timeout)
 
     def cancel(self) -> bool:
-        """Cancel the job; the future is cancelled at once. Return False if it is done already."""
+        """Cancel the job; the future is cancelled at once. Return False if it is done already.
+
+        Who waits by `concurrent.futures.wait` is told once the job has ended.
+        """
         is_first = not self.cancelled()
         if not super().cancel():
             return False
@@ -143,10 +146,10 @@ class JobFuture(Future[Any]):
             self._accepted.set_result(jobid)
             result = await _result(handle, jobid, is_call=is_call)
         except Exception as fault:  # a call's own, which may be any, or that of its job
-            if not self.cancelled():
+            if self.set_running_or_notify_cancel():
                 self.set_exception(fault)
         else:
-            if not self.cancelled():
+            if self.set_running_or_notify_cancel():
                 self.set_result(result)
 
 

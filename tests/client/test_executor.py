@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from concurrent.futures import wait
 
 import pytest
 
@@ -72,6 +73,7 @@ async def test_a_cancelled_future_cancels_its_job_and_events_are_told(run):
         assert future.jobid(60) > 0
         assert future.cancel()
         assert future.cancelled()
+        assert future in wait([future], 60).done
         assert has_ended.wait(60)
         assert names[0] == "submit"
         assert "exception" in names
