@@ -139,10 +139,16 @@ def _located_plugin(spec: str, directory: Path) -> str:
     return f"{name}{colon}{','.join(located)}"
 
 
-def _located_class(spec: str, directory: Path) -> str:
+def with_absolute_file(spec: str, directory: Path) -> str:
+    """Return the text with an absolute file, if it names one; a relative one counts from `directory`."""
     name, colon, options = spec.partition(":")
+    return f"{os.path.abspath(directory / name)}{colon}{options}" if is_file(name) else spec
+
+
+def _located_class(spec: str, directory: Path) -> str:
+    name, _, options = spec.partition(":")
     if is_file(name):
-        return f"{os.path.abspath(directory / name)}{colon}{options}"
+        return with_absolute_file(spec, directory)
     before, inner, after = options.partition(f"{inner_option(name)}=")
     if not inner or (before and not before.endswith(",")):
         return spec

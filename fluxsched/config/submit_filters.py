@@ -97,12 +97,6 @@ def check_filter(spec: str) -> None:
         raise InvalidValue(f"no {NOUN} {name!r}: there are {there}; a file is named with its '.py'")
 
 
-def located_filter(spec: str, directory: Path) -> str:
-    """Return a filter with an absolute file; a relative one counts from `directory`."""
-    name, colon, options = spec.partition(":")
-    return f"{os.path.abspath(directory / name)}{colon}{options}" if is_file(name) else spec
-
-
 def make_filter(spec: str) -> SubmitFilter:
     """Return a filter ready to use, from `NAME:key=value,...`. Raises InvalidValue naming filter and option."""
     check_filter(spec)

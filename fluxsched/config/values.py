@@ -15,7 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fluxsched.config.submit_filters import check_filter, located_filter
+from fluxsched.config.policies import with_absolute_file
+from fluxsched.config.submit_filters import check_filter
 from fluxsched.config.toml import KeyPath, Lines, TomlFault, TomlTable
 from fluxsched.core.constraint import SET_KINDS
 from fluxsched.core.hostlist import Hostlist
@@ -155,7 +156,7 @@ def read_ingest(table: TomlTable, directory: Path) -> IngestSettings:
     if timeout_s is not None and not FILTER_MIN_S <= timeout_s < math.inf:
         table.fault("timeout", f"{timeout_s:g} s is not between {FILTER_MIN_S:g} s and infinity")
     table.done()
-    located = [located_filter(each, directory) for each in filters]
+    located = [with_absolute_file(each, directory) for each in filters]
     return IngestSettings(tuple(located), FILTER_S if timeout_s is None else timeout_s, without == PASS)
 
 

@@ -52,8 +52,8 @@ class PerilogJob:
     is_waiting: bool = True
     """True before its tasks are started."""
     is_ending: bool = False
-    programs: dict[int, str] = field(default_factory=dict)
-    """The hosts of the programs that run, by their numbers."""
+    programs: dict[str, int] = field(default_factory=dict)
+    """The numbers of the programs that run, by host."""
     status: int = 0
     """The largest status of those that have ended."""
     reasons: list[str] = field(default_factory=list)
@@ -143,7 +143,7 @@ class PerilogExecutor:
             self._tasks.kill(jobid, signum, grace_s)
         elif signum in TERMINATING:
             job.is_ending = True
-            for number in job.programs:
+            for number in job.programs.values():
                 self.programs.end(number)
         else:
             job.later.append(partial(self._tasks.kill, jobid, signum, grace_s))
@@ -293,10 +293,9 @@ class PerilogExecutor:
         hosts = job.resources.nodelist.unique().hosts
         variables = self._variables(job)
         for host in hosts if program.is_per_host else hosts[:1]:
-            number = self.programs.run(
+            job.programs[host] = self.programs.run(
                 program, host, job.resources, variables, partial(self._ended, job, what, program, host, then)
             )
-            job.programs[number] = host
         if not job.programs:
             self._turns.post(partial(then, job))
 
@@ -304,8 +303,7 @@ class PerilogExecutor:
         self, job: PerilogJob, what: str, program: SiteProgram, host: str, then: Callable[[PerilogJob], None],
         end: ProgramEnd,
     ) -> None:  # fmt: skip
-        number = next(number for number, where in job.programs.items() if where == host)
-        del job.programs[number]
+        del job.programs[host]
         if not end.is_good:
             job.status = max(job.status, end.status or signal.SIGTERM)
             reason = end.reason(program)

@@ -21,7 +21,7 @@ from fluxsched.core.programs import OUTPUT_BYTES_MAX, PROGRAM_PATH, SiteProgram,
 from fluxsched.core.quantities import format_duration
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError
-from fluxsched.executor.base import Executor, JobLaunch, Reports, TaskSettings, spool_directory
+from fluxsched.executor.base import Executor, JobLaunch, Reports, TaskSettings, no_op, spool_directory
 from fluxsched.executor.layout import remove
 from fluxsched.system.log import logger
 from fluxsched.system.loop import Timer, Turns
@@ -138,50 +138,27 @@ class HostPrograms:
     def _without_ours(self, reports: Reports) -> Reports:
         """Return what the executor reports to: all but what is about programs is passed on."""
 
-        ours = self._running
+        def divided(ours: Callable[..., None], others: Callable[..., None]) -> Callable[..., None]:
+            def report(number: int, *about: Any) -> None:
+                (ours if number in self._running else others)(number, *about)
 
-        def started(jobid: int) -> None:
-            if jobid in ours:
-                self._started(jobid)
-            else:
-                reports.started(jobid)
-
-        def opened(jobid: int) -> None:
-            if jobid not in ours:
-                reports.opened(jobid)
-
-        def raised(jobid: int, kind: str, note: str) -> None:
-            if jobid not in ours:
-                reports.raised(jobid, kind, note)
-
-        def finished(jobid: int, status: int, usage: dict[str, Any] | None) -> None:
-            if jobid in ours:
-                self._finished(jobid, status)
-            else:
-                reports.finished(jobid, status, usage)
-
-        def failed(jobid: int, note: str) -> None:
-            if jobid in ours:
-                self._lost(jobid, note)
-            else:
-                reports.failed(jobid, note)
-
-        def node_failed(jobid: int, note: str) -> None:
-            if jobid in ours:
-                self._lost(jobid, note)
-            else:
-                reports.node_failed(jobid, note)
+            return report
 
         return replace(
-            reports, started=started, finished=finished, failed=failed, raised=raised, opened=opened,
-            node_failed=node_failed,
-        )  # fmt: skip
+            reports,
+            started=divided(self._started, reports.started),
+            opened=divided(no_op, reports.opened),
+            raised=divided(no_op, reports.raised),
+            finished=divided(self._finished, reports.finished),
+            failed=divided(self._lost, reports.failed),
+            node_failed=divided(self._lost, reports.node_failed),
+        )
 
     def _started(self, number: int) -> None:
         running = self._running[number]
         running.timer = self._turns.after(running.program.timeout_s, lambda: self._over_time(number))
 
-    def _finished(self, number: int, status: int) -> None:
+    def _finished(self, number: int, status: int, usage: dict[str, Any] | None) -> None:
         running = self._running[number]
         output = self._output(number)
         if status and output:

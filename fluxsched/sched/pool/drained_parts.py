@@ -71,9 +71,5 @@ def _replaced(resources: ResourceSet, parts: Iterable[RlitePart]) -> ResourceSet
     """Return the resources with other children on some of their targets."""
     other = merge(parts)
     kept = resources.without(other.ranks)
-    both = merge([*[(entry.ranks, entry.children) for entry in kept.entries], *_listed(other.entries)])
+    both = merge([(ranks, children) for ranks, children in (*kept.entries, *other.entries)])
     return dataclasses.replace(resources, entries=both.entries)
-
-
-def _listed(entries: Iterable[tuple[Idset, Children]]) -> list[RlitePart]:
-    return [(ranks, children) for ranks, children in entries]
