@@ -1,8 +1,9 @@
-"""The build hook of wheels: with FLUXSCHED_COMPILE=1 the modules chosen in pyproject.toml are compiled by mypyc.
+"""The build hook of wheels: it adds manual pages and completion, and with FLUXSCHED_COMPILE=1 has mypyc compile.
 
-A wheel keeps the sources beside what was compiled of them, for tracebacks; Python prefers the compiled. Without the
-variable, and in an editable installation, nothing is compiled, and neither a compiler nor mypy is needed. hatch-mypyc
-would be needed in either case, cannot be switched on by a variable of ours, and puts what it builds into the sources.
+What is compiled is chosen in pyproject.toml. A wheel keeps the sources beside it, for tracebacks; Python prefers the
+compiled. Without the variable, and in an editable installation, nothing is compiled, and neither a compiler nor mypy is
+needed. hatch-mypyc would be needed in either case, cannot be switched on by a variable of ours, and puts what it builds
+into the sources.
 
 FLUXSCHED_COMPILE_OPT is gcc's optimisation level; what is built is kept in build/, for the next time.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
 from pathlib import Path
@@ -32,17 +34,28 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling ha
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """Return what the build needs besides hatchling: mypyc, and what the compiled modules import, for its types."""
-        return [*NEEDED, *self.metadata.core.dependencies] if _asked() else []
+        """Return what the build needs besides hatchling: what the commands and compiled modules import, and mypyc."""
+        return [*(NEEDED if _asked() else ()), *self.metadata.core.dependencies]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if version == "editable" or not _asked():
+        if version == "editable":
+            return
+        build_data["shared_data"].update(_manual(Path(self.root)))
+        if not _asked():
             return
         with chdir(self.root):
             built = _compile(_chosen(self.config["compiled"]), Path("build"))
         build_data["force_include"].update({str(Path(self.root, file)): name for name, file in built.items()})
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
+
+
+def _manual(root: Path) -> dict[str, str]:
+    """Write the manual pages and completion scripts; where each belongs below a prefix, by its file."""
+    sys.path.insert(0, str(root))
+    from fluxsched.cli.manual import write
+
+    return {str(file): path for path, file in write(root / "build").items()}
 
 
 def _asked() -> bool:

@@ -18,8 +18,8 @@ import sys
 import time
 from collections import deque
 
-from fluxsched.sched.fair.account_order import FairOrder
 from fluxsched.sched.fair.accounts import Account, AccountLimits, Accounts, Measure, Signal, Vector
+from fluxsched.sched.fair.order import FairOrder
 
 CAPACITY = (1_000_000, 16_384, 2**52)
 WEIGHTS = {"core": 1.0, "gpu": 10.0, "memory": 0.25 / 2**30}

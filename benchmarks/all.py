@@ -1,6 +1,6 @@
 """Runs every benchmark of this directory, one after the other, and prints what each prints.
 
-    python benchmarks/all.py
+python benchmarks/all.py
 """
 
 from __future__ import annotations

@@ -348,7 +348,12 @@ def show(title: str, found: list[float], unit: str) -> None:
 
 
 FIGURES = {
-    "tasks": tasks, "start": start, "wide": wide, "rest": rest, "loss": loss, "output": output,
+    "tasks": tasks,
+    "start": start,
+    "wide": wide,
+    "rest": rest,
+    "loss": loss,
+    "output": output,
     "paced": paced,
 }
 

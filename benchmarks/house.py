@@ -28,7 +28,7 @@ KINDS = {
     "class": "classes have a method called",
     "form": "classes of values have its id",
 }
-TRACER = '''
+TRACER = """
 import os, sys, threading, time
 here = os.path.dirname(__file__)
 sys.path.remove(here)
@@ -76,7 +76,7 @@ def trace():
 
 if "HOUSE_CLIENT" not in os.environ:
     trace()
-'''
+"""
 DRIVER = """
 import sys, time, fluxsched
 from pathlib import Path

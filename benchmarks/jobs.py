@@ -169,9 +169,7 @@ async def fill(uri: str, jobs: int, specs: Jobspecs) -> float:
         begin_s = time.perf_counter()
         for start in range(0, jobs, WINDOW_WAITING):
             count = min(WINDOW_WAITING, jobs - start)
-            await asyncio.gather(
-                *[h.call("job-manager.submit", {"jobspec": specs.next()}) for _ in range(count)]
-            )
+            await asyncio.gather(*[h.call("job-manager.submit", {"jobspec": specs.next()}) for _ in range(count)])
         return time.perf_counter() - begin_s
 
 
@@ -391,6 +389,7 @@ def main() -> int:
     parser.add_argument("--restart", type=int, help="restart with so many jobs waiting")
     parser.add_argument("--policy", action="append", help="instead of fifo; several with the first form alone")
     parser.add_argument("--accounts", type=int, default=0, help="jobs are of so many accounts, with others ahead")
+    parser.add_argument("--config", type=Path, help="of the instance, as one with submit filters or limits")
     parser.add_argument("--probe", action="store_true", help="another client asks meanwhile")
     options = parser.parse_args()
     if options.restart:
@@ -404,7 +403,9 @@ def main() -> int:
     uris: dict[str, str] = {}
     try:
         for policy in options.policy or ["fifo"]:
-            uris[policy] = launch.start_daemon(launch.StartOptions(fake=options.fake, schedulers=(policy,)))
+            uris[policy] = launch.start_daemon(
+                launch.StartOptions(fake=options.fake, schedulers=(policy,), config=options.config)
+            )
         measure(options, uris)
     finally:
         for uri in uris.values():

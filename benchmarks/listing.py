@@ -87,9 +87,7 @@ def compare(uri: str, given: argparse.Namespace) -> float:
     """Measure without and with listers; the 99th percentile of submits beside them (milliseconds)."""
     stop, counts = multiprocessing.Event(), multiprocessing.Array("i", given.listers)
     others = [multiprocessing.Process(target=flood, args=(uri, stop, given.flood))] if given.flood else []
-    listers = [
-        multiprocessing.Process(target=list_all, args=(uri, stop, counts, at)) for at in range(given.listers)
-    ]
+    listers = [multiprocessing.Process(target=list_all, args=(uri, stop, counts, at)) for at in range(given.listers)]
     print(f"{'':28} {'number':>6} {'p50 ms':>9} {'p99 ms':>9} {'max ms':>9}")
     try:
         for one in others:

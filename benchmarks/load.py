@@ -137,7 +137,7 @@ async def reads_nothing(uri: str) -> None:
     peer.connect(uri)
     try:
         for tag in range(1, 1 << 30):
-            topic, flags = (("job-manager.watch", STREAMING) if tag % 100 == 1 else ("resource.status", 0))
+            topic, flags = ("job-manager.watch", STREAMING) if tag % 100 == 1 else ("resource.status", 0)
             with contextlib.suppress(zmq.Again):
                 await peer.send_multipart(frames(topic, {}, tag, flags), zmq.NOBLOCK)
             await asyncio.sleep(0.005)

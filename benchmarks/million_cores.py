@@ -23,8 +23,7 @@ from math import ceil, inf
 from typing import overload
 
 from fluxsched.sim import Ask, Machine, Result, Trace, TraceJob, run
-from fluxsched.sim.result import percentile
-from fluxsched.sim.table import Steps, average, busy_steps
+from fluxsched.sim.result import Steps, average, busy_steps, percentile
 from fluxsched.system.clock import RandomSource, seeded
 from fluxsched.system.processes import settle
 

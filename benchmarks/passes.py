@@ -141,7 +141,7 @@ def main() -> None:
         scheduler = loaded(policy, kind, waiting)
         if outages:
             plan_outages(scheduler, outages)
-        stats = scheduler.stats()
+        stats = scheduler.report.stats()
         took_ms = statistics.median(passes(scheduler))
         left = stats["groups"]["default"]["waiting"]
         print(f"{name:<24}{kind:<10}{stats['running']:>9}{left:>9}{took_ms:>9.2f}{aim_ms or '':>7}", flush=True)

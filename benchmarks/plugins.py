@@ -19,7 +19,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.decisions import Granted
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.hooks.api import PASS
+from fluxsched.sched.hooks import PASS
 from fluxsched.sched.registry import load
 
 NODES = 4096

@@ -120,7 +120,7 @@ def whole_pass(scheduler: Scheduler, jobid: int, spec: Jobspec, now_s: float) ->
 
 def main() -> None:
     scheduler, now_s = full(random.Random(1))
-    print(f"{scheduler.stats()['running']} preemptible jobs on {TARGETS} targets", flush=True)
+    print(f"{scheduler.report.stats()['running']} preemptible jobs on {TARGETS} targets", flush=True)
     gc.freeze()
     first_ms, gap_ms, _ = whole_pass(scheduler, 10**6, CASES[0][1], now_s)
     print(f"first: {first_ms:.0f} ms, its longest gap {gap_ms:.1f} ms")

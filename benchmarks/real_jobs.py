@@ -4,10 +4,13 @@
     ... --test        the jobs only wait for a millisecond: many more of them in the same time
     ... --running N   so many test jobs run meanwhile, and through the restart
     ... --kill        the restart follows a `kill -9`
+    ... --sampled N   instead: N real jobs of a task run, with --running others, and what they use is asked each second
+    ... --beside      `true` by `bulksubmit --wait`, `xargs -P16` and HyperQueue in turn, then the latency of jobs;
+                      HYPERQUEUE names a Python that has `hyperqueue`, without which that is left out
 
-Prints the resident memory of the instance as jobs end and its highest value, the bytes in the database a job, CPU a
-job, and how long a restart takes: from the exec of `fluxsched start` to the answer to the first request after it is
-ready.
+Prints the resident memory of the instance and of its keeper as jobs end and the highest value, the bytes in the
+database a job, CPU a job, and how long a restart takes: from the exec of `fluxsched start` to the answer to the first
+request after it is ready.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import itertools
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -38,9 +42,13 @@ VARIABLES = 64
 """In how many variables an environment comes."""
 DIGITS_SHARE = 0.55
 """How much of a value is unlike all others, as hashes in paths are."""
+LATENCIES = 200
+"""Single jobs whose latency is measured."""
 STEPS = 5
 """How often memory is shown while jobs run."""
 POLL_S = 0.02
+SAMPLED_S = 30
+"""How often, once a second, the real jobs of `--sampled` are asked what they use, and how long none is asked before."""
 
 
 class RealJobspecs:
@@ -128,13 +136,41 @@ def measure_jobs(options: argparse.Namespace, uri: str, statedir: Path) -> None:
     for step in range(1, STEPS + 1):
         count = options.jobs // STEPS
         elapsed_s += asyncio.run(burst(uri, count, options.window, specs))
-        print(f"after {step * count:,} jobs: {status_mib(pid, 'VmRSS'):.0f} MiB", flush=True)
+        kept = "" if options.test else f"; keeper {status_mib(keeper_of(statedir), 'VmRSS'):.0f} MiB"
+        print(f"after {step * count:,} jobs: {status_mib(pid, 'VmRSS'):.0f} MiB{kept}", flush=True)
     spent = usage.since(before, options.jobs / 1e6)
     if not options.test:
         spent["tasks"] = (tasks_cpu_s(keeper_of(statedir)) - tasks_s) / options.jobs * 1e6
     used = ", ".join(f"{name} {value:.0f}" for name, value in spent.items())
     print(f"at most {status_mib(pid, 'VmHWM'):.0f} MiB; {options.jobs / elapsed_s:.0f} jobs/s; CPU us a job: {used}")
     asyncio.run(run_long(uri, options.running))
+
+
+async def sample(uri: str, jobids: list[int], rounds: int) -> None:
+    """Ask each second what each of these jobs uses; with none, let as many seconds pass."""
+    async with fluxsched.connect(uri) as h:
+        for _ in range(rounds):
+            begin_s = time.perf_counter()
+            found = await asyncio.gather(*[h.rpc("job-manager.usage", {"id": jobid}) for jobid in jobids])
+            assert all(answer["usage"]["wall_s"] for answer in found)
+            await asyncio.sleep(max(0.0, 1.0 - (time.perf_counter() - begin_s)))
+
+
+def measure_sampling(options: argparse.Namespace, uri: str, statedir: Path) -> None:
+    """Print the shares of a core that it takes to ask real jobs each second what they use, beside others that run."""
+    asyncio.run(run_long(uri, options.running))
+    made = fluxsched.Jobspec.from_command(["sleep", str(int(DAY_S))], cwd="/", environment={})
+    with fluxsched.connect_sync(uri) as h:
+        jobids = [h.submit(made) for _ in range(options.sampled)]
+        while h.rpc("job-manager.stats-get")["jobs"].get("run", 0) < options.running + options.sampled:
+            time.sleep(POLL_S)
+    usage = Usage(uri)
+    usage.add("keeper", keeper_of(statedir))
+    for name, asked in (("none is asked", []), (f"{len(jobids)} are asked each second", jobids)):
+        before, begin_s = usage.cpu_s(), time.perf_counter()
+        asyncio.run(sample(uri, asked, SAMPLED_S))
+        shares = usage.since(before, (time.perf_counter() - begin_s) / 100)
+        print(f"{name}: {', '.join(f'{who} {share:.2f} %' for who, share in shares.items())} of a core", flush=True)
 
 
 def end(uri: str, kill: bool) -> None:
@@ -148,6 +184,74 @@ def end(uri: str, kill: bool) -> None:
         time.sleep(POLL_S)
 
 
+# ---- beside others
+
+SLOTS = 16
+"""Tasks at a time in each of them."""
+HYPERQUEUE = """
+import sys, time
+from hyperqueue import Job
+from hyperqueue.cluster import LocalCluster, WorkerConfig
+with LocalCluster() as cluster:
+    cluster.start_worker(WorkerConfig(cores=int(sys.argv[2])))
+    client = cluster.client()
+    for count in (1, int(sys.argv[1])):
+        job = Job()
+        for _ in range(count):
+            job.program(["true"])
+        begin_s = time.perf_counter()
+        client.wait_for_jobs([client.submit(job)])
+print(time.perf_counter() - begin_s)
+"""
+
+
+def took_s(words: list[str], **options: Any) -> float:
+    """Seconds that a command takes."""
+    begin_s = time.perf_counter()
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, **options)
+    return time.perf_counter() - begin_s
+
+
+def measure_beside(options: argparse.Namespace, uri: str) -> None:
+    """Print how many jobs a second each runs in turn, by medians and by ratios to ours of the same round."""
+    count, python = options.jobs, os.environ.get("HYPERQUEUE")
+    inputs = "".join(f"{at}\n" for at in range(count))
+    ours = [sys.executable, "-m", "fluxsched", "bulksubmit", "--uri", uri, "--wait", "--quiet", "true", "{}"]
+    rates: dict[str, list[float]] = {}
+    for _ in range(options.restarts):
+        rates.setdefault("fluxsched", []).append(count / took_s(ours, input=inputs, text=True))
+        others = ["xargs", "-P", str(SLOTS), "-n", "1", "true"]
+        rates.setdefault("xargs", []).append(count / took_s(others, input=inputs, text=True))
+        if python:
+            words = [python, "-c", HYPERQUEUE, str(count), str(SLOTS)]
+            with tempfile.TemporaryDirectory() as output:  # two files a task
+                found = subprocess.run(words, check=True, text=True, cwd=output, capture_output=True)
+            rates.setdefault("hyperqueue", []).append(count / float(found.stdout.split()[-1]))
+    for name, each in rates.items():
+        ratio = statistics.median([own / other for own, other in zip(rates["fluxsched"], each, strict=True)])
+        print(f"{name}: {statistics.median(each):.0f} jobs/s; ours beside it {ratio:.2f}", flush=True)
+
+
+def measure_latency(uri: str, count: int, directory: Path) -> None:
+    """Print the time from a submit to the first instruction of the task, of single jobs on an idle instance."""
+    stamp = directory / "begun"
+    command = [sys.executable, "-S", "-E", "-c", f"import time; open({str(stamp)!r}, 'w').write(repr(time.time()))"]
+    alone: list[float] = []
+    through: list[float] = []
+    with fluxsched.connect_sync(uri) as h:
+        spec = fluxsched.Jobspec.from_command(command, cwd="/", environment={})
+        for _ in range(count):
+            begin_s = time.time()
+            subprocess.run(command, check=True)
+            alone.append(float(stamp.read_text()) - begin_s)
+            begin_s = time.time()
+            h.wait(h.submit(spec))
+            through.append(float(stamp.read_text()) - begin_s)
+    for name, each in (("a job", through), ("the same process without an instance", alone)):
+        p50, p99 = statistics.median(each), sorted(each)[int(0.99 * len(each))]
+        print(f"submit to first instruction, {name}: p50 {p50 * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=21_000)
@@ -159,20 +263,29 @@ def main() -> int:
     parser.add_argument("--running", type=int, default=0, help="test jobs that run through the restart")
     parser.add_argument("--kill", action="store_true", help="kill -9 before the restart")
     parser.add_argument("--restarts", type=int, default=3, help="how often to restart")
+    parser.add_argument("--sampled", type=int, default=0, help="real jobs that are asked each second what they use")
+    parser.add_argument("--beside", action="store_true", help="compare with xargs and HyperQueue, in turn")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         statedir = Path(directory)
-        uri, took_s = start(options.fake, statedir)
+        uri, took = start(options.fake, statedir)
         try:
-            print(f"first start: {took_s:.2f} s")
+            print(f"first start: {took:.2f} s")
+            if options.beside:
+                measure_beside(options, uri)
+                measure_latency(uri, LATENCIES, statedir)
+                return 0
+            if options.sampled:
+                measure_sampling(options, uri, statedir)
+                return 0
             measure_jobs(options, uri, statedir)
             for at in range(options.restarts):
                 end(uri, options.kill)
                 if at == 0:
                     size = sum(path.stat().st_size for path in statedir.glob("*.sqlite*"))
                     print(f"database: {size / options.jobs:.0f} bytes a job")
-                uri, took_s = start(options.fake, statedir)
-                print(f"restart: {took_s:.2f} s, then {status_mib(pid_of(uri), 'VmRSS'):.0f} MiB", flush=True)
+                uri, took = start(options.fake, statedir)
+                print(f"restart: {took:.2f} s, then {status_mib(pid_of(uri), 'VmRSS'):.0f} MiB", flush=True)
         finally:
             launch.stop(uri)
     return 0

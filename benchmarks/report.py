@@ -23,8 +23,7 @@ from pathlib import Path
 import fluxsched
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import Sharing
-from fluxsched.history.accounting import JobAccounting
-from fluxsched.history.samples import MachineSample
+from fluxsched.history import JobAccounting, MachineSample
 from fluxsched.instance import launch
 from fluxsched.jobs.job import Job
 from fluxsched.jobs.queues import JobQueue, QueueConfig

@@ -29,7 +29,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.decisions import Granted
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.hooks.api import PASS, Never
+from fluxsched.sched.hooks import PASS, Never
 from fluxsched.sched.registry import make
 from fluxsched.yunikorn.in_process import InProcessScheduler
 from fluxsched.yunikorn.service import make_machine

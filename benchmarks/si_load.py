@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.system.clock import SystemClock
 from fluxsched.yunikorn import messages
-from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
+from fluxsched.yunikorn.messages import ALLOCATIONS, APPLICATIONS, NODES
 from fluxsched.yunikorn.wire import Address, ClientCertificates, RMClient, parse_address
 
 PARTITION: Final = "default"

@@ -45,8 +45,7 @@ def network(targets: int) -> Topology:
     leaves = [Switch(f"leaf{at}", hosts_of(at * LEAF, LEAF)) for at in range(targets // LEAF)]
     names = [leaf.name for leaf in leaves]
     spines = [
-        Switch(f"spine{at}", switches=tuple(names[at * SPINE : (at + 1) * SPINE]))
-        for at in range(len(names) // SPINE)
+        Switch(f"spine{at}", switches=tuple(names[at * SPINE : (at + 1) * SPINE])) for at in range(len(names) // SPINE)
     ]
     return Topology([*leaves, *spines, Switch("core", switches=tuple(spine.name for spine in spines))])
 
@@ -133,7 +132,7 @@ def main() -> None:
             took_us, plain_us = placements(near, n, rounds), placements(plain, n, rounds)
             print(f"{targets:>8}{targets // LEAF:>8}{n:>7}{took_us:>9.1f}{plain_us:>10.1f}{aim_us:>8.0f}", flush=True)
     scheduler = loaded()
-    stats = scheduler.stats()
+    stats = scheduler.report.stats()
     took_ms, waiting = statistics.median(passes(scheduler)), stats["groups"]["default"]["waiting"]
     running = stats["running"]
     print(f"EASY, bounded head, {running} run, {waiting} wait: {took_ms:.1f} ms a pass (aim {PASS_MS:.0f})")

@@ -23,8 +23,7 @@ from fluxsched.sched.decisions import Granted
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
 from fluxsched.yunikorn.tree.asks import QuotaAdmission
 from fluxsched.yunikorn.tree.policy import Tree
-from fluxsched.yunikorn.tree.queue import AskTerms, QueueSettings
-from fluxsched.yunikorn.tree.queue_tree import QueueTree
+from fluxsched.yunikorn.tree.queues import AskTerms, QueueSettings, QueueTree
 
 ALLOCATIONS = 20_000
 WAITING = 1000

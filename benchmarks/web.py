@@ -121,7 +121,7 @@ def measure_drains(uri: str, page: PageUnderLoad) -> None:
         for rank in range(DRAINS):
             begin_s = time.perf_counter()
             handle.drain(str(rank), f"benchmark {rank}")
-            _until(stream, f"benchmark {rank}\"".encode())
+            _until(stream, f'benchmark {rank}"'.encode())
             took_s.append(time.perf_counter() - begin_s)
     print(f"drain to event at a viewer: {percentiles(took_s)}")
 

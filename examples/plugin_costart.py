@@ -1,11 +1,9 @@
-"""A plugin in one file: jobs with the same `system.costart.set` start together, `system.costart.size` of them."""
+"""A plugin: jobs of one `system.costart.set` wait, holding resources, until `system.costart.size` are there."""
 
-from fluxsched.sched.hooks.api import PASS, Wait
+from fluxsched.plugin import PASS, Wait
 
 
 class Costart:
-    """Lets jobs wait for a permit, holding resources, until all of their set wait; for at most a minute."""
-
     name = "costart"
     READS = ("attributes.system.costart.set", "attributes.system.costart.size")
 
@@ -22,4 +20,5 @@ class Costart:
 
     def unreserve(self, job, fit):
         self.there.pop(job.jobid, None)
+
     on_free = unreserve

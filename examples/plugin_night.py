@@ -1,6 +1,6 @@
 """A plugin in one file: jobs of bank `night` start between 22:00 and 06:00 UTC only."""
 
-from fluxsched.sched.hooks.api import PASS, Gate, Option
+from fluxsched.plugin import PASS, Gate, Option
 
 
 class Night:

@@ -1,6 +1,6 @@
 """A cap on power: `fluxsched start --scheduler examples/policy_power.py:watts=2000,core=25`."""
 
-from fluxsched.sched.policy import Option, Pending, Start, decide
+from fluxsched.policy import Option, Pending, Start, decide
 
 
 class Power:

@@ -6,7 +6,7 @@ job still ends by its own limit.
 
 from collections import deque
 
-from fluxsched.sched.policy import WORST_FIT, Fits, Pending, Reserve, Start
+from fluxsched.policy import WORST_FIT, Fits, Pending, Reserve, Start
 
 
 class Predicted:

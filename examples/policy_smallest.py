@@ -1,6 +1,6 @@
 """Smallest jobs first: `fluxsched start --scheduler examples/policy_smallest.py:placement=best-fit`."""
 
-from fluxsched.sched.policy import PLACEMENT, WORST_FIT, decide
+from fluxsched.policy import PLACEMENT, WORST_FIT, decide
 
 
 def cores(job):

@@ -11,9 +11,7 @@ The whole interface is on the page rfc/submit-filters.md.
 
 from typing import Any, ClassVar
 
-from fluxsched.config.submit_filters import SubmittedJob
-from fluxsched.errors import Refused
-from fluxsched.sched.loading import Option
+from fluxsched.plugin import Option, Refused, SubmittedJob
 
 
 class SiteRules:

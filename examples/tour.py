@@ -14,10 +14,8 @@ import shlex
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 TRACED = ("resource.", "sched.", "job-manager.sched", "job-manager.raise", "module.")
-FLUXSCHED = str(Path(sys.executable).with_name("fluxsched"))
 
 
 def say(text: str) -> None:
@@ -27,8 +25,7 @@ def say(text: str) -> None:
 def run(command: str, *, check: bool = True) -> str:
     """Print a command, run it, print its output and return it."""
     print(f"$ {command}", flush=True)
-    words = [FLUXSCHED if word == "fluxsched" else word for word in shlex.split(command)]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30)
+    done = subprocess.run(shlex.split(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30)
     print(done.stdout, end="", flush=True)
     time.sleep(0.05)  # so that the instance's own lines about this command precede the next command
     if check and done.returncode != 0:
@@ -87,8 +84,8 @@ def main() -> int:
     begin_s = time.monotonic()
     trace = [] if "--quiet" in sys.argv[1:] else [f"--trace={','.join(TRACED)}"]
     say("An instance on the resources of this machine")
-    command = [FLUXSCHED, "start", *trace, "--", sys.executable, __file__]
-    print("$", shlex.join(["fluxsched", *command[1:]]), flush=True)
+    command = ["fluxsched", "start", *trace, "--", sys.executable, __file__]
+    print("$", shlex.join(command), flush=True)
     environment = {name: value for name, value in os.environ.items() if name not in ("FLUXSCHED_URI", "FLUX_JOB_ID")}
     status = subprocess.run(command, env={**environment, "FLUXSCHED_TOUR": "1"}).returncode
     say(f"The instance has exited with status {status}, after {time.monotonic() - begin_s:.0f} s")

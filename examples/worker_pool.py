@@ -13,6 +13,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from itertools import count
 
 import fluxsched
@@ -64,13 +65,11 @@ async def work() -> None:
     """The task of part `worker`, one on each node that the job has. SIGTERM ends it."""
     while not os.path.exists(SOCKET):
         await asyncio.sleep(0.02)
-    try:
+    with suppress(ConnectionError):  # the coordinator has ended, perhaps before it accepted this connection
         reader, writer = await asyncio.open_unix_connection(SOCKET)
-    except ConnectionRefusedError:  # the coordinator has ended
-        return
-    while line := await reader.readline():
-        await asyncio.sleep(0.02)
-        writer.write(b"%d\n" % int(line) ** 2)
+        while line := await reader.readline():
+            await asyncio.sleep(0.02)
+            writer.write(b"%d\n" % int(line) ** 2)
 
 
 def main() -> None:

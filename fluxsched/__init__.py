@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fluxsched.instance.instance import Instance
     from fluxsched.instance.launch import StartOptions, settings_of
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "Disconnected": "fluxsched.errors",

@@ -263,6 +263,7 @@ def holder_of(name: str) -> str:
 
 # ---- effects
 
+
 class SubmitThere(NamedTuple):
     """Submit the lease, once by its name."""
 
@@ -594,7 +595,7 @@ HOST_SEPARATOR: Final = ":"
 
 _OURS: Final = ("queue", "bank", "dependencies", "array", "preemptible-after")
 """Keys of `attributes.system` that are settled in this instance, or have another meaning there."""
-_OURS_OF_OWN: Final = ("requeue", "retry-on", "retry-pause", "elastic")
+_OURS_OF_OWN: Final = ("requeue", "retry-on", "retry-pause", "elastic", "notify")
 """Keys of `attributes.system.fluxsched` that are not sent to another instance."""
 
 
@@ -683,6 +684,7 @@ def _with_paths(sent: dict[str, Any], jobspec: Jobspec, jobid: int) -> dict[str,
 
 # ---- mirror
 
+
 class Mirror:
     """The other instance's targets, in its own ranks; `has_parts`: it knows jobs of several parts."""
 
@@ -699,7 +701,10 @@ class Mirror:
         """The groups there that our jobs can have; None: all."""
 
     def change(
-        self, R: Mapping[str, Any] | None, states: Mapping[str, str] | None, groups: Mapping[str, str] | None  # noqa: N803
+        self,
+        R: Mapping[str, Any] | None,  # noqa: N803
+        states: Mapping[str, str] | None,
+        groups: Mapping[str, str] | None,
     ) -> None:
         """Apply changes of R, of targets by their state, and of groups. Raises InvalidValue for invalid ones."""
         if R is not None:
@@ -717,7 +722,7 @@ class Mirror:
     @property
     def resources(self) -> ResourceSet:
         """Return the offered targets, with their names in this instance; the same value while it is equal."""
-        whole, away = self._whole, self._state("lost") | self._state("excluded")
+        whole, away = self._whole, self._state("lost") | self._state("excluded") | self._state("spare")
         ranks = whole.ranks - away
         if self.wanted_groups is not None:
             wanted = EMPTY

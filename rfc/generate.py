@@ -19,18 +19,22 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, get_args
 
+import click
 import msgspec
 
+from fluxsched.cli.main import main as main_command
+from fluxsched.cli.manual import subcommands
 from fluxsched.core.role import Role
 from fluxsched.jobs.states import TRANSITIONS, State
 from fluxsched.leases import STEPS, LeaseState, Wish
-from fluxsched.protocol.messages import common, flux, instance, jobs, resource, sched
+from fluxsched.protocol.messages import common, flux, instance, jobs, resource
+from fluxsched.protocol.messages import jobs as sched
 from fluxsched.protocol.messages.common import Payload
 from fluxsched.protocol.sessions import PLAIN, TYPED, AcquireState, diagram
 from fluxsched.protocol.topics import COMMON, LOCAL_TOPICS, RIGHTS, TOPICS, Scope, Topic
 from fluxsched.scheduler.session import SESSION, SessionState
-from fluxsched.yunikorn.machine.applications import APPLICATION_STATES, ApplicationState
-from fluxsched.yunikorn.machine.effects import RM_TRANSITIONS, RMState
+from fluxsched.yunikorn.applications import APPLICATION_STATES, ApplicationState
+from fluxsched.yunikorn.messages import RM_TRANSITIONS, RMState
 
 HERE = Path(__file__).resolve().parent
 SI = HERE.parent / "fluxsched/yunikorn"
@@ -43,6 +47,10 @@ _GENERATED = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", r
 def parts() -> dict[str, str]:
     """Name to text of everything that the pages contain and that is generated."""
     return {
+        "command-map": command_map(),
+        "packages": _mermaid(packages()),
+        "way-of-a-job": _mermaid(way(WAY_OF_A_JOB)),
+        "way-of-a-drain": _mermaid(way(WAY_OF_A_DRAIN)),
         "acquire-typed": _mermaid(diagram(TYPED, AcquireState.IDLE)),
         "acquire-plain": _mermaid(diagram(PLAIN, AcquireState.IDLE)),
         "scheduler-session": _mermaid(diagram(SESSION, SessionState.IDLE)),
@@ -55,6 +63,102 @@ def parts() -> dict[str, str]:
         "roles": role_table(),
         "topics": topic_table(own_topics()),
     }
+
+
+def command_map() -> str:
+    """Return the files of `cli/` with the commands in each, as the tables of commands have them."""
+    found: dict[str, list[str]] = {}
+    for name, command in subcommands(main_command):
+        inner = subcommands(command) if isinstance(command, click.Group) else [("", command)]
+        for last, one in inner:
+            if one.callback is not None:
+                home = inspect.unwrap(one.callback).__module__.rpartition(".")[2]
+                found.setdefault(home, []).append(f"{name} {last}".strip())
+    lines = ["| file of `fluxsched/cli/` | commands |", "|---|---|"]
+    lines += [f"| `{home}.py` | {', '.join(names)} |" for home, names in sorted(found.items())]
+    return "\n".join(lines) + "\n"
+
+
+def packages() -> str:
+    """Return the imports between packages that tests/test_layers.py allows, less what others imply, as mermaid."""
+    body = ast.parse((HERE.parent / "tests/test_layers.py").read_text()).body
+    [table] = [
+        node.value for node in body if isinstance(node, ast.Assign) and ast.unparse(node.targets) == "MAY_IMPORT"
+    ]
+    allowed = {
+        package: {entry.partition(".")[0] for entry in entries} - {"errors"}
+        for package, entries in eval(compile(ast.Expression(table), "MAY_IMPORT", "eval")).items()
+        if package not in ("", "__main__", "errors")
+    }
+
+    def reached(package: str) -> set[str]:
+        return set().union(*({one} | reached(one) for one in allowed[package]))
+
+    lines = ["flowchart TD"]
+    for package, others in allowed.items():
+        implied = set().union(*(reached(one) for one in others))
+        lines += [f"    {package} --> {one}" for one in sorted(others - implied)]
+    return "\n".join(lines) + "\n"
+
+
+# Who sends what to whom, and what happens there: a topic stands for its request, or with `<` for its answer; two states
+# of a job for a transition, by its event
+WAY_OF_A_JOB = (
+    ("command", "job-manager.submit", "job manager"),
+    ("job manager", State.NEW, State.DEPEND),
+    ("job manager", State.DEPEND, State.PRIORITY),
+    ("job manager", "on disk", "store"),
+    ("job manager", "<job-manager.submit", "command"),
+    ("job manager", State.PRIORITY, State.SCHED),
+    ("job manager", "sched.alloc", "scheduler"),
+    ("scheduler", "the policy starts it, the ledger takes its cores", "scheduler"),
+    ("scheduler", "<sched.alloc", "job manager"),
+    ("job manager", State.SCHED, State.RUN),
+    ("job manager", "on disk", "store"),
+    ("job manager", "launch", "executor"),
+    ("executor", "ended, with status and usage", "job manager"),
+    ("job manager", State.RUN, State.CLEANUP),
+    ("job manager", "sched.free", "scheduler"),
+    ("job manager", State.CLEANUP, State.INACTIVE),
+    ("command", "job-manager.wait", "job manager"),
+    ("job manager", "<job-manager.wait", "command"),
+)
+WAY_OF_A_DRAIN = (
+    ("scheduler", "resource.acquire", "resource module"),
+    ("resource module", "<resource.acquire", "scheduler"),
+    ("command", "resource.drain", "resource module"),
+    ("resource module", "event drain in the journal, on disk", "store"),
+    ("resource module", "<resource.drain", "command"),
+    ("resource module", "offline: the targets leave the pool, running jobs stay", "scheduler"),
+    ("resource module", "<resource.watch", "viewers"),
+    ("resource module", "<resource.journal", "viewers"),
+    ("command", "resource.undrain", "resource module"),
+    ("resource module", "event undrain in the journal, on disk", "store"),
+    ("resource module", "<resource.undrain", "command"),
+    ("resource module", "online: waiting jobs are tried again", "scheduler"),
+)
+
+
+def way(steps: tuple[tuple[str, Any, Any], ...]) -> str:
+    """Return a sequence of messages as mermaid. Raises KeyError for a topic or a transition that is not there."""
+    lines = ["sequenceDiagram"]
+    for sender, step, receiver in steps:
+        if isinstance(step, State):
+            events = {after: event for event, after in TRANSITIONS[step].items() if not event.startswith("exception")}
+            event = events[receiver]
+            lines.append(f"    Note over {sender}: {step.name} -> {receiver.name} ({event})")
+        elif step.lstrip("<") in TOPICS:
+            topic = TOPICS[step.lstrip("<")]
+            names = _names(topic.response, *topic.plain) if step.startswith("<") else f"{_names(topic.request)}"
+            lines.append(
+                f"    {sender}{'-->>' if step.startswith('<') else '->>'}{receiver}: "
+                f"{step.lstrip('<')} {names.replace('`', '')}"
+            )
+        elif re.fullmatch(r"<?[a-z-]+\.[a-z-]+", step):
+            raise KeyError(step)
+        else:
+            lines.append(f"    {sender}->>{receiver}: {step}")
+    return "\n".join(lines) + "\n"
 
 
 def lease_rows() -> dict[LeaseState, dict[str, LeaseState]]:
@@ -165,7 +269,8 @@ def outputs() -> dict[Path, bytes]:
     """Every file that this script writes, with what it should contain."""
     made = {HERE / "schemas" / name: render(content) for name, content in schemas().items()}
     shown = parts()
-    made |= {page: with_parts(page.read_text(), shown) for page in sorted(HERE.glob("*.md"))}
+    pages = [HERE.parent / "CONTRIBUTING.md", *sorted(HERE.glob("*.md"))]
+    made |= {page: with_parts(page.read_text(), shown) for page in pages}
     return {path: text.encode() for path, text in made.items()} | {DESCRIPTORS: descriptors()}
 
 
@@ -198,8 +303,11 @@ def classes(module: ModuleType) -> list[type[Payload]]:
     return [
         found
         for found in vars(module).values()
-        if isinstance(found, type) and issubclass(found, Payload) and found.__module__ == module.__name__
-        and found is not Payload and not found.__name__.startswith("_")
+        if isinstance(found, type)
+        and issubclass(found, Payload)
+        and found.__module__ == module.__name__
+        and found is not Payload
+        and not found.__name__.startswith("_")
     ]
 
 
@@ -237,7 +345,7 @@ def _schema(module: ModuleType) -> dict[str, Any]:
     for schema in defs.values():
         if "description" in schema:  # a docstring, whose indentation Python 3.13 removes and earlier versions keep
             schema["description"] = inspect.cleandoc(schema["description"])
-    title = (module.__doc__ or "").partition("\n")[0]
+    title = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
     return {"$schema": DIALECT, "title": title, "$defs": defs}
 
 

@@ -17,15 +17,20 @@ from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.constants_ast import constants_from_module, is_local_module_file
 
 from fluxsched.core import idset
 from fluxsched.core.build import BUILD, COMPILED, PLAIN
+from tests.generated.share import examples
 from tests.prepared.caller import prepared
+
+EXAMPLES = 100
+"""Of each property that says no number of its own, as hypothesis has it; the plain build tries an eighth."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: programs under test would ignore it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("busy machine", deadline=None)
+settings.register_profile("busy machine", deadline=None, max_examples=examples(EXAMPLES))
 settings.load_profile("busy machine")
 
 # Hundreds of programs are started here: compiled once, each starts in a fifth of the time, also where the environment
@@ -49,6 +54,25 @@ OF_SOURCES = {
 
 OF_SHORT_TESTS = {"core", "jobs", "protocol", "resource"}
 """Directories whose tests take milliseconds: at the end, where nothing is left to steal, no worker has a long one."""
+
+SLOW = (
+    "chaos/test_exhaustive.py", "chaos/test_world.py", "cli/studies/test_plugin.py", "cli/studies/test_policy.py",
+    "clusters/test_clusters.py", "clusters/test_silent.py", "engine/test_instance.py", "engine/test_keeper.py",
+    "executor/test_usage.py", "flux/broker/test_install.py", "sched/policies/test_fair_long_run.py",
+    "sched/policies/test_judged_preemptions.py", "sched/test_counted_outages.py", "sched/test_drained_parts.py",
+    "sched/test_limits.py", "sched/test_outages.py", "sim/conformance", "sim/engine/test_fair_alone.py",
+    "sim/engine/test_known_starts.py", "sim/engine/test_live.py", "sim/engine/test_reproducible.py",
+    "sim/results/test_plots.py", "sim/test_example_policies.py", "sim/test_export.py", "sim/test_judged_outages.py",
+    "sim/test_judged_preemption.py", "sim/test_policy.py", "sim/test_rfc_policies.py", "store/test_damage.py",
+    "store/test_migrations.py", "system", "test_alone.py", "web/browser",
+)  # fmt: skip
+"""Whole systems, disasters and judged schedules: `make test-slow` runs these, and single tests with the mark."""
+
+OF_EACH_KIND = (
+    "system/test_golden.py", "system/test_jobs.py", "system/test_queues.py", "system/test_run.py",
+    "system/test_targets.py", "web/browser/test_page.py",
+)  # fmt: skip
+"""Exceptions: files that `make test` runs, so that it has some of each kind."""
 
 GARBAGE_MAX = 20_000
 """New objects until garbage is looked for."""
@@ -93,6 +117,13 @@ def _from_another_place(worker: int, workers: int) -> list[str]:
     return parts[begin:] + parts[:begin]
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files out without an import where none of their tests is wanted; None lets others decide."""
+    return (
+        collection_path.suffix == ".py" and "not slow" in config.option.markexpr and _is_slow(collection_path)
+    ) or None
+
+
 def pytest_collection_finish() -> None:
     """What is there now stays to the end: looking through it for garbage again and again took a tenth of all time."""
     gc.freeze()
@@ -105,15 +136,31 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) + 2
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _find_constants(worker: int, workers: int) -> None:
+    """Have hypothesis read our sources for constants, as it would after this; each worker begins with others and finds
+    below .hypothesis what the others have read, for after a fresh clone that takes each of them five seconds.
+    """
+    modules = {file: one for one in [*sys.modules.values()] if (file := getattr(one, "__file__", None))}
+    ours = [modules[file] for file in sorted(modules) if is_local_module_file(file)]
+    begin = len(ours) * worker // workers
+    for one in ours[begin:] + ours[:begin]:
+        constants_from_module(one)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skips what tests of the compiled build cannot do; each says why. All workers must have the same order.
 
     What comes first stays with the first worker, since others steal from the end: so only one ever starts a browser,
     and few parse all sources.
     """
+    if worker := getattr(config, "workerinput", None):
+        _find_constants(int(worker["workerid"].removeprefix("gw")), worker["workercount"])
     if ALONE not in os.environ:
         items[:] = [item for item in items if item.get_closest_marker("alone") is None]
     items.sort(key=lambda item: _place(item.path))
+    for item in items:
+        if _is_slow(item.path):
+            item.add_marker("slow")
     if EXPECTED_BUILD == PLAIN:
         return
     for item in items:
@@ -126,6 +173,13 @@ def _place(path: Path) -> tuple[bool, bool, bool, str]:
     """That of the tests of a file; the last is the entry of the tests' directory that it is in."""
     part = path.relative_to(Path(__file__).parent).parts[0]
     return not path.is_relative_to(BROWSER_TESTS), part not in OF_SOURCES, part in OF_SHORT_TESTS, part
+
+
+@cache
+def _is_slow(path: Path) -> bool:
+    """Return whether all tests of a file are slow."""
+    inside = path.relative_to(Path(__file__).parent)
+    return inside.as_posix() not in OF_EACH_KIND and any(inside.is_relative_to(entry) for entry in SLOW)
 
 
 @pytest.fixture

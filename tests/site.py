@@ -33,10 +33,8 @@ from fluxsched.instance.launch import StartOptions, settings_of
 from fluxsched.system import processes
 from fluxsched.transport.zeromq import ZmqServer
 from tests.prepared.caller import PROGRAM, prepared, with_forked_children
+from tests.waiting import POLL_S, WAIT_S, until
 
-WAIT_S = 60.0
-"""Far above what anything here takes, so that a slow machine does not fail; a hang does."""
-POLL_S = 0.002
 HEADER = struct.Struct(">BBBBIIII")
 MAGIC, VERSION = 0x8E, 1
 REQUEST, RESPONSE = 1, 2
@@ -259,6 +257,16 @@ class World:
         for instance in self.instances:
             instance.check()
 
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Check all instances at each step until a condition holds, bounded."""
+
+        def checked() -> bool:
+            self.check()
+            return condition()
+
+        await until(checked)
+        self.check()
+
 
 def end_process(process: subprocess.Popen[str]) -> None:
     """Kill and reap a process of the test, and close its pipes."""
@@ -293,15 +301,9 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
 
 
 @pytest.fixture
-def eventually() -> Callable[[Callable[[], bool]], Awaitable[None]]:
+def eventually() -> Callable[..., Awaitable[Any]]:
     """Wait, bounded, until a condition holds."""
-
-    async def wait(condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
-        async with asyncio.timeout(timeout_s):
-            while not condition():
-                await asyncio.sleep(POLL_S)
-
-    return wait
+    return until
 
 
 @pytest.fixture

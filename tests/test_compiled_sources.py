@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Iterator
 
-from .source import Source, sources_below
+from .source import ROOT, Source, sources_below
+
+
+def compiled() -> list[Source]:
+    """The sources that pyproject.toml has compiled."""
+    hook = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]
+    chosen = {path for pattern in hook["custom"]["compiled"] for path in ROOT.glob(pattern)}
+    return [
+        source for source in sources_below("fluxsched")
+        if ROOT / source.path in chosen and "\n# Not compiled: " not in source.text
+    ]  # fmt: skip
 
 
 def later_fields(source: Source) -> Iterator[str]:
@@ -49,6 +60,44 @@ def test_a_final_tuple_of_floats_of_a_fixed_length_is_seen() -> None:
     assert len(list(float_tuples(Source("fluxsched/system/a.py", text)))) == 1
 
 
+def struct_factories(source: Source) -> Iterator[str]:
+    """A msgspec struct that is compiled makes no default anew: mypyc's class body evaluates `msgspec.field` itself."""
+    for node in source.nodes:
+        match node:
+            case ast.ClassDef(bases=[ast.Attribute(attr="Struct") | ast.Name("Struct")], body=body):
+                for call in (call for field in body for call in ast.walk(field) if isinstance(call, ast.Call)):
+                    if "default_factory" in {keyword.arg for keyword in call.keywords}:
+                        yield source.at(call.lineno, f"{node.name} has a default_factory: say `# Not compiled: `")
+
+
+def test_structs_with_a_default_factory_are_in_files_that_stay_plain() -> None:
+    violations = [violation for source in compiled() for violation in struct_factories(source)]
+    assert not violations, "\n".join(violations)
+
+
+def test_a_default_factory_of_a_struct_is_seen() -> None:
+    text = "class A(Struct, frozen=True):\n    a: list[int] = msgspec.field(default_factory=list)\n    b: int = 3\n"
+    assert len(list(struct_factories(Source("fluxsched/jobs/a.py", text)))) == 1
+
+
+def uncached(source: Source) -> Iterator[str]:
+    """A file that is compiled has no `cached_property`: mypyc makes of it one that is worked out each time."""
+    for node in source.nodes:
+        match node:
+            case ast.ImportFrom(module="functools", names=names) if "cached_property" in [one.name for one in names]:
+                yield source.at(node.lineno, "cached_property caches nothing here: keep the value in an attribute")
+
+
+def test_compiled_files_have_no_cached_property() -> None:
+    violations = [violation for source in compiled() for violation in uncached(source)]
+    assert not violations, "\n".join(violations)
+
+
+def test_a_cached_property_is_seen() -> None:
+    source = Source("fluxsched/jobs/a.py", "from functools import cached_property, partial\n")
+    assert len(list(uncached(source))) == 1
+
+
 KEYWORDS = {
     "alignof", "asm", "attribute", "complex", "const", "extension", "imag", "inline", "label", "real", "restrict",
     "signed", "thread", "typeof", "volatile",
@@ -64,9 +113,7 @@ def c_keywords(source: Source) -> Iterator[str]:
 
 
 def test_no_attribute_of_a_compiled_class_is_a_word_of_c() -> None:
-    compiled = [source for package in ("core", "jobs", "messaging", "protocol", "resource", "sched", "services", "sim")
-                for source in sources_below(f"fluxsched/{package}")]  # fmt: skip
-    violations = [violation for source in compiled for violation in c_keywords(source)]
+    violations = [violation for source in compiled() for violation in c_keywords(source)]
     assert not violations, "\n".join(violations)
 
 

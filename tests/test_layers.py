@@ -24,6 +24,8 @@ TREES = ("fluxsched", "tests", "examples", "benchmarks", "rfc")
 MAY_IMPORT = {
     "": {"client", "core", "errors", "instance"},
     "__main__": {"cli"},
+    "policy": {"sched"},
+    "plugin": {"config", "errors", "sched"},
     "errors": set(),
     "core": {"errors"},
     "protocol": {"core", "errors"},
@@ -86,7 +88,6 @@ POLICY_SEES = (
 )  # fmt: skip
 POLICIES = (
     "fluxsched/sched/policies/", "fluxsched/yunikorn/tree/policy.py", "fluxsched/yunikorn/tree/preemption.py",
-    "fluxsched/yunikorn/tree/victims.py",
 )  # fmt: skip
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp)
 INLINED = (ast.ListComp, ast.SetComp, ast.DictComp)

@@ -1,15 +1,15 @@
-"""The README's tour is run for real, in one instance, and prints what the page says.
+"""The tours of the README and of the guides are run for real, each in one instance, and print what the page says.
 
-The first command of the tour starts the instance; all others run in one shell inside it, block by block. What differs
-from run to run (job ids, times, process ids, names of users and hosts) is masked on both sides, blanks are squeezed,
-and the lines of a block may come in any order, since tasks and a stream in the background write when they like.
+The first command that starts an instance has all others run in one shell inside it, block by block. What differs from
+run to run (job ids, times, process ids, names of users and hosts) is masked on both sides, blanks are squeezed, and the
+lines of a block may come in any order, since tasks and a stream in the background write when they like.
+`FLUXSCHED_GOLDEN=write` has the output of the guides written.
 """
 
 from __future__ import annotations
 
 import getpass
 import re
-import shlex
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -19,15 +19,23 @@ import pytest
 
 from fluxsched.cli.main import SECTIONS
 
+from .golden import WRITES
+
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "README.md").read_text()
 COMMANDS = (ROOT / "rfc/commands.md").read_text()
-PAGES = sorted(path for pattern in ("*.md", "*/*.md") for path in ROOT.glob(pattern))
-MARK = "-- end of block --"
+PAGES = sorted(path for pattern in ("*.md", "*/*.md", "rfc/guides/*.md", ".github/*.md") for path in ROOT.glob(pattern))
+TOURS = [
+    ROOT / "README.md",
+    *(page for page in PAGES if page.parent.name == "guides" and "\n```console\n" in page.read_text()),
+]
+MARK = "-- end of command --"
+TOUR_S = 300.0
+"""Long enough for thirty commands on a machine with much other load."""
 
 MASKS = (
     (r"ƒ\w+", "JOBID"),
-    (r"\b[A-Z][a-z]{2}\d\d \d\d:\d\d\b", "DATE"),
+    (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\b", "DATE"),
+    (r"\b[A-Z][a-z]{2}\d\d \d\d:\d\d(:\d\d)?\b", "DATE"),
     (r"\b\d+(\.\d+)?(e-\d+)?(ms|s|m|h)\b", "TIME"),
     (r"\b\d{2,}\b", "NUMBER"),  # process ids may be short in a container
     (rf"\b(root|{re.escape(getpass.getuser())})\b", "USER"),
@@ -46,29 +54,70 @@ def masked(text: str) -> Counter[str]:
     return Counter(line for line in lines if line)
 
 
-def blocks(page: str) -> list[tuple[list[str], str]]:
-    """Commands and output of each console block."""
-    found = []
-    for body in re.findall(r"^```console\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
-        lines = body.splitlines()
-        commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-        found.append((commands, "\n".join(line for line in lines if not line.startswith("$ "))))
-    return found
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def test_the_tour_prints_what_the_page_says(program: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
-    tour = blocks(PAGE)
-    start = tour[0][0].pop(0)
-    assert start.startswith("fluxsched start ")
-    assert tour[-1][0].pop() == "exit"
-    script = tmp_path / "tour.sh"
-    script.write_text("".join("\n".join([*commands, f"echo '{MARK}'", ""]) for commands, _ in tour))
-    status, text = program(*shlex.split(start), "--", "sh", str(script))
-    assert status == 0, text
-    printed = text.split(MARK)
-    assert len(printed) == len(tour) + 1, text
-    for (commands, expected), block in zip(tour, printed, strict=False):
-        assert masked(block) == masked(expected), f"after {commands}:\n{block}"
+def block(body: str) -> tuple[list[str], str]:
+    """Return commands and output of a console block; lines after `> ` continue a command, as in a shell."""
+    commands: list[str] = []
+    printed = []
+    for line in body.splitlines():
+        if line.startswith("$ "):
+            commands.append(line.removeprefix("$ "))
+        elif line.startswith("> ") or line == ">":
+            commands[-1] += "\n" + line[2:]
+        else:
+            printed.append(line)
+    return commands, "\n".join(printed)
+
+
+def scripts(blocks: list[list[str]], folder: Path, directory: Path) -> Path:
+    """Write a page's commands as a shell script that marks the end of each, and runs in a directory.
+
+    The first command that starts an instance without a command for it has all that follow run inside it.
+    """
+    outer, inner = folder / "page.sh", folder / "within.sh"
+    lines = [f"cd {directory}"]
+    found = None
+    for command in (command for commands in blocks for command in commands):
+        if found is None and command.startswith("fluxsched start ") and " -- " not in command:
+            found, lines = [*lines, f"{command} -- sh {inner}"], [f"echo '{MARK}'"]
+        else:
+            lines += [*([command] if command != "exit" else []), f"echo '{MARK}'"]
+    outer.write_text("\n".join(lines if found is None else found) + "\n")
+    inner.write_text("\n".join(lines) + "\n")
+    return outer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", TOURS, ids=lambda page: page.stem)
+def test_the_commands_print_what_the_page_says(
+    program: Callable[..., tuple[int, str]], tmp_path: Path, page: Path
+) -> None:
+    text = page.read_text()
+    told = [block(body) for body in BLOCK.findall(text)]
+    directory = ROOT if page.stem in ("README", "contributor") else tmp_path
+    status, said = program(
+        "sh", str(scripts([commands for commands, _ in told], tmp_path, directory)), timeout_s=TOUR_S
+    )
+    assert status == 0, said
+    printed = said.split(f"{MARK}\n")
+    assert len(printed) == sum(len(commands) for commands, _ in told) + 1, said
+    fresh = iter(printed)
+    blocks = [[(command, next(fresh)) for command in commands] for commands, _ in told]
+    if WRITES and page.stem != "README":
+        shown = iter(blocks)
+        page.write_text(BLOCK.sub(lambda _: f"```console\n{''.join(map(_written, next(shown)))}```", text))
+        return
+    for done, (commands, expected) in zip(blocks, told, strict=True):
+        now = "".join(output for _, output in done)
+        assert masked(now) == masked(expected), f"after {commands}:\n{now}"
+
+
+def _written(done: tuple[str, str]) -> str:
+    """Return a command as it is typed, with what it printed."""
+    first, *more = done[0].splitlines()
+    return f"$ {first}\n" + "".join(f"> {line}\n" if line else ">\n" for line in more) + done[1]
 
 
 @pytest.mark.parametrize(

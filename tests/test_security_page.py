@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .source import ROOT, Source
+from .source import ROOT
 
 PAGE = (ROOT / "rfc/security.md").read_text()
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
@@ -16,9 +16,8 @@ def test_the_named_tests_exist() -> None:
     assert len(named) > 30
     missing = []
     for path, name in named:
-        file = ROOT / path
-        defined = {node.name for _, node in Source(path, file.read_text()).functions} if file.exists() else set()
-        missing += [] if name in defined else [f"{path}::{name}"]
+        text = (ROOT / path).read_text() if (ROOT / path).exists() else ""
+        missing += [] if re.search(rf"^ *(async )?def {name}\(", text, re.MULTILINE) else [f"{path}::{name}"]
     assert missing == []
 
 

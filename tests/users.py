@@ -26,24 +26,29 @@ class Account(NamedTuple):
     home: Path
 
     def run(self, call: Callable[[], object]) -> str:
-        """What a call returns, or raises, in a process of this user."""
-        read_end, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                os.initgroups(self.name, self.gid)
-                os.setgid(self.gid)
-                os.setuid(self.uid)
-                said = str(call())
-            except BaseException as exc:
-                said = f"{type(exc).__name__}: {exc}"
-            os.write(write_end, said.encode())
-            os._exit(0)
-        os.close(write_end)
-        with os.fdopen(read_end) as file:
-            said = file.read()
-        os.waitpid(child, 0)
-        return said
+        """Return what a call returns, or raises, in a process of this user."""
+        return as_user(self.uid, self.gid, os.getgrouplist(self.name, self.gid), call)
+
+
+def as_user(uid: int, gid: int, groups: list[int], call: Callable[[], object]) -> str:
+    """Return what a call returns, or raises, in a process of this user."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups(groups)
+            os.setgid(gid)
+            os.setuid(uid)
+            said = str(call())
+        except BaseException as exc:
+            said = f"{type(exc).__name__}: {exc}"
+        os.write(write_end, said.encode())
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end) as file:
+        said = file.read()
+    os.waitpid(child, 0)
+    return said
 
 
 def make_account(homes: Path) -> Account:

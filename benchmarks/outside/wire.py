@@ -1,9 +1,9 @@
 """A client of an instance that shares no code with it: pyzmq, msgpack, and the twenty bytes of RFC 3's header.
 
-    wire = Wire(uri)
-    answer = await wire.call("job-manager.submit", {"jobspec": ...})     # Failure: the instance refused
-    async for answer in wire.stream("job-manager.watch", {}): ...
-    wire.close()                                                          # what is under way ends with Lost
+wire = Wire(uri)
+answer = await wire.call("job-manager.submit", {"jobspec": ...})     # Failure: the instance refused
+async for answer in wire.stream("job-manager.watch", {}): ...
+wire.close()                                                          # what is under way ends with Lost
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from fluxsched.cli.base import Command
 from fluxsched.cli.options import (
@@ -21,9 +22,10 @@ from fluxsched.cli.options import (
     table_options,
     viewing,
 )
-from fluxsched.cli.output import Field, duration_text, plural, rounded, time_text, user_name
+from fluxsched.cli.output import Field, duration_text, parse_format, plural, rounded, time_text, user_name
 from fluxsched.core.text import printable, some_of, there_are
 from fluxsched.errors import InvalidValue
+from fluxsched.views.jobs import NOT_KNOWN
 
 Info = dict[str, Any]
 
@@ -187,6 +189,15 @@ def _result(name: str) -> Callable[[ShownUse], int]:
     return lambda row: int(row.info["results"][name])
 
 
+def _wasted(info: Mapping[str, Any]) -> float:
+    """Return the core-seconds that jobs held and did not use, as far as that was measured."""
+    return float(max(0.0, info["cpu_core_seconds"] - info["cpu_seconds"]))
+
+
+def _measured(row: ShownUse, seconds: float) -> str:
+    return _rounded(seconds / HOUR_S) if row.info["cpu_core_seconds"] else NOT_KNOWN
+
+
 def _wait(key: str) -> Callable[[ShownUse], object]:
     return lambda row: None if row.info[key] is None else duration_text(row.info[key])
 
@@ -206,6 +217,7 @@ REPORT = TableSpec(
                    "?:{efficiency:>5} {mean:>7} {p50:>7} {p95:>7}",
         "long": "{name:<10} {jobs:>8} {running:>7} {completed:>9} {failed:>7} {canceled:>8} {timeout:>7} "
                 "{corehours:>10} ?:{part:>6} {gpuhours:>9} ?:{efficiency:>5} {mean:>7} {p50:>7} {p95:>7}",
+        "waste": "{name:<10} {jobs:>8} {corehours:>10} {measured:>10} {cpuhours:>9} {efficiency:>9} {wasted:>9}",
     },
     {
         "name": Field("NAME", lambda row: row.title),
@@ -220,6 +232,9 @@ REPORT = TableSpec(
         "part": Field("USED%", lambda row: _part(row.info["core_seconds"], row.core_seconds)),
         "gpuhours": Field("GPU-HOURS", lambda row: _hours("gpu_seconds")(row) if row.info["gpu_seconds"] else None),
         "efficiency": Field("CPU%", lambda row: _part(row.info["cpu_seconds"], row.info["cpu_core_seconds"])),
+        "measured": Field("MEASURED", lambda row: _measured(row, row.info["cpu_core_seconds"])),
+        "cpuhours": Field("CPU-HOURS", lambda row: _measured(row, row.info["cpu_seconds"])),
+        "wasted": Field("WASTED", lambda row: _measured(row, _wasted(row.info))),
         "mean": Field("WAIT", _wait("wait_mean")),
         "p50": Field("P50", _wait("wait_p50")),
         "p95": Field("P95", _wait("wait_p95")),
@@ -233,6 +248,7 @@ REPORT = TableSpec(
 @click.option("--until", metavar="WHEN", type=WHEN, help="Until -FSD or a date and time.  [default: now]")
 @click.option("-c", "--count", metavar="N", type=Whole(1, ROWS_MAX), default=1000, show_default=True,
               help="Maximum number of rows, those with most core-hours.")  # fmt: skip
+@click.option("--waste", is_flag=True, help="The rows in which most core-hours were held and not used, those first.")
 @click.option("--csv", "as_csv", is_flag=True, help="Comma separated values, in hours and seconds.")
 @table_options(REPORT)
 @viewing
@@ -242,6 +258,7 @@ def report(
     since: float | None,
     until: float | None,
     count: int,
+    waste: bool,
     as_csv: bool,
     output: Output,
 ) -> None:
@@ -251,13 +268,21 @@ def report(
     Times are whole hours, those of more than a month ago whole days. FAILURES are failed jobs and those whose time was
     up. USED% is of the cores that were there, CPU% of those that a job held. WAIT is a mean; P50 and P95 are within a
     fifth or so.
+
+    --waste tells who asks for most and uses least. MEASURED are the core-hours of jobs that have ended and whose CPU
+    time is known, WASTED those of them that were not used.
     """
     if since is not None and until is not None and since > until:
         raise InvalidValue("--since is after --until: give an earlier one")
     if as_csv and output.as_json:
         raise InvalidValue("--csv and --json are two formats: give one of them")
-    wanted = {"by": by, "since": since, "until": until, "max_entries": count}
+    wanted = {"by": by, "since": since, "until": until, "max_entries": ROWS_MAX if waste else count}
     answer = handle.rpc("history.report", {key: value for key, value in wanted.items() if value is not None})
+    if waste:
+        most = sorted(answer["rows"], key=lambda info: (info["cpu_core_seconds"] > 0, _wasted(info)), reverse=True)
+        answer |= {"rows": most[:count], "left_out": answer["left_out"] + len(most[count:])}
+        if click.get_current_context().get_parameter_source("layout") is ParameterSource.DEFAULT:
+            output = output._replace(layout=parse_format(REPORT.formats["waste"], REPORT.fields))
     capacity = _capacity(answer)
     rows = [ShownUse(info, _title(by, info["name"]), capacity) for info in answer["rows"]]
     if as_csv:
@@ -328,5 +353,6 @@ CSV: Final[dict[str, Callable[[ShownUse], object]]] = {
     "used_percent": lambda row: _part(row.info["core_seconds"], row.core_seconds),
     "cpu_percent": lambda row: _part(row.info["cpu_seconds"], row.info["cpu_core_seconds"]),
     **{f"{key}_s": _seconds(key) for key in ("wait_mean", "wait_p50", "wait_p95")},
+    "wasted_core_hours": lambda row: f"{_wasted(row.info) / HOUR_S:.4f}" if row.info["cpu_core_seconds"] else None,
 }
 """Columns after the name, with full precision and without units."""

@@ -1,4 +1,5 @@
-"""Following one job to its end: output, forwarded input, its terminal, its exit status as in a shell.
+"""Following one job to its end: output, forwarded input, its terminal, its exit status as in a shell; and `fluxsched
+rsh`, which does so with a command on another host of a job, for programs that start their helpers by rsh or ssh.
 
 Law: the terminal is left as it was found, however this ends.
 """
@@ -10,16 +11,18 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from math import inf
 from typing import Any, BinaryIO
 
-from fluxsched.cli.base import EndedBySignal, EndingSignals, say, warn
-from fluxsched.cli.options import InstanceHandle, come_back
+import click
+
+from fluxsched.cli.base import COMMAND_LAST, Command, EndedBySignal, EndingSignals, say, warn
+from fluxsched.cli.options import JOBID, InstanceHandle, come_back, connected
 from fluxsched.cli.output import jobid_text
 from fluxsched.errors import Disconnected, RPCError
-from fluxsched.system.clock import SystemClock, sleep
+from fluxsched.system.clock import SystemClock
 
 PIECE_BYTES = 64 * 1024
 """Input in one request: what a pipe holds."""
@@ -158,8 +161,10 @@ class TerminalForwarder:
         """A descriptor for both: what is typed, if it is to be read now, and changes of the window."""
         if self._is_read == self._keys.is_full:
             self._is_read = not self._is_read
-            change = self._both.register if self._is_read else self._both.unregister
-            change(self._source)
+            if self._is_read:
+                self._both.register(self._source, select.EPOLLIN)  # by default also while it can be written to
+            else:
+                self._both.unregister(self._source)
         return self._both.fileno()
 
     def look(self) -> None:
@@ -279,18 +284,14 @@ class OutputWriter:
         self._rest.clear()
 
 
-def follow_output(
-    handle: InstanceHandle, jobid: int, writer: OutputWriter, *, follow: bool, **aside: Any
-) -> None:
+def follow_output(handle: InstanceHandle, jobid: int, writer: OutputWriter, *, follow: bool, **aside: Any) -> None:
     """Copy a job's output here; with `follow` until the job has finished. `aside` is what `stream` takes."""
     for piece in handle.stream("job-manager.output", {"id": jobid, "follow": follow}, **aside):
         writer.write(piece)
     writer.finish()
 
 
-def attach(
-    handle: InstanceHandle, jobid: int, *, labelled: bool, source: int | None, terminal: bool = False
-) -> int:
+def attach(handle: InstanceHandle, jobid: int, *, labelled: bool, source: int | None, terminal: bool = False) -> int:
     """Follow a job to its end, from attempt to attempt, and return its exit status.
 
     On a terminal, show why it has not started.
@@ -364,17 +365,25 @@ def outage_hint(handle: InstanceHandle, jobid: int) -> None:
     from fluxsched.views.jobs import PENDING
 
     with suppress(RPCError):
-        names = [each["name"] for each in handle.rpc("resource.outage-list")["outages"]]
-        begins = tuple(f"outage {name} keeps " for name in names)
+        names = [(each.get("reservation"), each["name"]) for each in handle.rpc("resource.outage-list")["outages"]]
+        begins = tuple(f"{'reservation' if is_one else 'outage'} {name} keeps " for is_one, name in names)
         for look in range(OUTAGE_LOOKS_MAX if names else 0):
             if look:
-                sleep(OUTAGE_LOOK_S)
+                SystemClock.sleep(OUTAGE_LOOK_S)
             why = _why(handle, jobid)
             if why["state"] not in PENDING:
                 break
             if why["reason"].startswith(begins):
                 warn(f"{jobid_text(jobid)}: waiting: {why['reason']}")
                 break
+
+
+def show_notices(handle: InstanceHandle) -> None:
+    """Print the notices of admins on stderr, if that is a terminal: nobody else is asked for them."""
+    if sys.stderr.isatty():
+        with suppress(RPCError):
+            for each in handle.rpc("instance.notice-list")["notices"]:
+                warn(f"notice: {each['text']}")
 
 
 def _why(handle: InstanceHandle, jobid: int) -> Mapping[str, Any]:
@@ -426,3 +435,53 @@ def _stream(name: str) -> BinaryIO:
 def _write(stream: BinaryIO, data: bytes) -> None:
     stream.write(data)
     stream.flush()
+
+
+# ---- `rsh`
+
+
+class CommandInput(Forwarder):
+    """Input of a command, which has its number once it runs; what it does not read is dropped."""
+
+    @property
+    def fd(self) -> int | None:
+        """The descriptor, if it is to be read now."""
+        return super().fd if self._jobid else None
+
+    def begin(self, number: int) -> None:
+        """Send input under this number from now on."""
+        self._jobid = number
+
+    def _answered(self, answer: Any, data: bytes) -> None:
+        self._unsure_bytes -= len(data)
+        self.ended |= answer.error is not None
+
+
+@click.command("rsh", cls=Command, context_settings=COMMAND_LAST)
+@click.option("--job", "jobid", metavar="JOBID", type=JOBID, envvar="FLUX_JOB_ID", required=True,
+              help="The running job. [default: FLUX_JOB_ID, that of a task]")  # fmt: skip
+@click.option("-n", "no_input", is_flag=True, help="Have the command read /dev/null.")
+@click.option("-x", "_ignored", is_flag=True, expose_value=False, help="Ignored: launchers give it to ssh.")
+@click.argument("host", metavar="HOST")
+@click.argument("words", metavar="COMMAND...", nargs=-1, required=True)
+@connected
+def rsh(handle: InstanceHandle, jobid: int, no_input: bool, host: str, words: Sequence[str]) -> int:
+    """Run a command on a host of a job, beside its tasks, and exit with its status.
+
+    As with rsh and ssh, the words are joined by blanks and read by a shell, which has the environment and the working
+    directory of the job's tasks. The command ends with this one, and with the job.
+    """
+    source = None if no_input else own_input(terminal=False)
+    forwarder = CommandInput(handle, 0, os.open(os.devnull, os.O_RDONLY) if source is None else source)
+    writer = OutputWriter()
+    with EndingSignals():
+        for piece in handle.stream(
+            "job-manager.exec", {"id": jobid, "host": host, "command": " ".join(words)}, beside=forwarder
+        ):
+            if piece.get("number"):
+                forwarder.begin(piece["number"])
+            if piece.get("stream"):
+                writer.write(piece)
+            if piece.get("status") is not None:
+                return exit_status({"status": piece["status"], "success": piece["status"] == 0})
+    raise Disconnected("the instance has ended the stream of the command")

@@ -22,13 +22,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import IO, Any, NamedTuple, NoReturn, Self, TextIO
 
 import click
 
 from fluxsched.core.text import is_text, printable, printable_lines
-from fluxsched.errors import FluxschedError, InvalidValue, LocalProtocolError
+from fluxsched.errors import FluxschedError, InvalidValue, LocalProtocolError, RPCError
 
 _PLACEHOLDERS = ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY))
 """Modes in which closed streams are replaced by /dev/null: nothing can be written to a stdout that is not there, as if
@@ -155,6 +155,10 @@ def usage() -> Iterator[None]:
         raise click.UsageError(str(fault)) from None
 
 
+COMMAND_LAST = {"allow_interspersed_args": False, "ignore_unknown_options": False}
+"""Context settings of a command whose options end where the command to run begins."""
+
+
 class Command(click.Command):
     """A command whose handler may raise any error of ours or of the system, and may return its exit status."""
 
@@ -175,7 +179,8 @@ class Command(click.Command):
         return super().parse_args(ctx, args)
 
     def takes_bytes(self, param: click.Parameter) -> bool:
-        """Return whether a parameter may be any bytes: the system's names of files may, and never leave this machine.
+        """Return whether a parameter may be any bytes: the system's names of files may, and never leave this
+        machine.
         """
         return isinstance(param.type, click.Path | click.File)
 
@@ -187,7 +192,7 @@ class Command(click.Command):
         except LocalProtocolError:
             raise
         except FluxschedError as error:
-            raise CommandFailed(ctx, str(error) or os.strerror(error.errnum)) from error
+            raise CommandFailed(ctx, _failure_text(error)) from error
         except EndedBySignal as end:
             ctx.exit(128 + end.signum)
         except BrokenPipeError:
@@ -195,6 +200,17 @@ class Command(click.Command):
         except OSError as error:
             raise CommandFailed(ctx, _os_text(error)) from error
         return status
+
+
+_NOT_SERVED = re.compile(r"Unknown service method '(?!sched\.)[^']*(?<!\.ping)(?<!\.stats-get)'")
+"""Answer of an instance to a request that it lacks: not of a service that the user names, nor of a site's scheduler."""
+TOO_OLD = "the instance is too old for this command; `fluxsched restart` upgrades it"
+
+
+def _failure_text(error: FluxschedError) -> str:
+    """Return the text of an error that ends a command, with a remedy where the instance is older than the command."""
+    text = str(error) or os.strerror(error.errnum)
+    return f"{text}: {TOO_OLD}" if isinstance(error, RPCError) and _NOT_SERVED.match(text) else text
 
 
 class CommandGroup(click.Group):
@@ -249,6 +265,23 @@ class LazyGroup(CommandGroup):
 
 class Program(LazyGroup):
     """The outermost group: turns whatever happened into an exit status."""
+
+    def __init__(self, *args: Any, elsewhere: Mapping[str, str] = MappingProxyType({}), **more: Any) -> None:
+        """`elsewhere`: our commands, by the names that other programs give to theirs."""
+        super().__init__(*args, **more)
+        self.elsewhere = elsewhere
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Understand `help COMMAND`, and name our command to those who type another program's."""
+        if args[0] == "help":
+            group = self.load(args[1]) if args[1:] and args[1] in self.entries else None
+            args = [*(args[1:] if isinstance(group, click.Group) else args[1:2]), "--help"]  # not words of a job
+        if args[0] in self.elsewhere and not ctx.resilient_parsing:
+            ours = " or ".join(f"`fluxsched {name}`" for name in self.elsewhere[args[0]].split(", "))
+            raise click.UsageError(f"No such command {args[0]!r}: use {ours}.", ctx)
+        return super().resolve_command(ctx, args)
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:
         """Make the context; the reader of printed help may be gone, too."""
@@ -368,17 +401,13 @@ class EndingSignals:
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Hold back signals that come within, which `release` raises."""
+    def hold(self) -> None:
+        """Hold back signals until `release`; an error on the way ends the command without it."""
         self._is_held = True
-        try:
-            yield
-        finally:
-            self._is_held = False
 
     def release(self) -> None:
-        """Raise EndedBySignal if a signal came while they were held."""
+        """Raise EndedBySignal if a signal came while they were held, and as soon as one comes from now on."""
+        self._is_held = False
         if self._came is not None:
             raise EndedBySignal(self._came)
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from fluxsched.cli.attach import end_text, pending_hints, report_end
-from fluxsched.cli.base import Command, CommandFailed, warn
+from fluxsched.cli.attach import end_text, pending_hints, report_end, show_notices
+from fluxsched.cli.base import COMMAND_LAST, Command, CommandFailed, warn
 from fluxsched.cli.jobspec_options import build, slot_options, submitted_environment, working_directory
 from fluxsched.cli.options import (
     JOBID,
@@ -33,7 +33,7 @@ from fluxsched.cli.options import (
     uri_option,
 )
 from fluxsched.cli.output import jobid_text, print_flushed, print_json
-from fluxsched.cli.submit import COMMAND_LAST, check_feasible, own_job, submit_one
+from fluxsched.cli.submit import check_feasible, own_job, submit_one
 from fluxsched.core.batch import (
     ADDRESS_KEY,
     SCRIPT,
@@ -247,6 +247,7 @@ def batch(wrap: bool, configs: tuple[str, ...], wait: bool, quiet: bool, as_json
             print_json({"ids": [jobid]})
         elif not quiet:
             print_flushed(jobid_text(jobid))
+            show_notices(handle)
         return report_end(handle.wait(jobid)) if wait else 0
 
 
@@ -274,6 +275,7 @@ def alloc(bg: bool, configs: tuple[str, ...], uri: str | None, dry_run: bool,
     environment = submitted_environment(options["env_rules"])
     cwd = working_directory(options["cwd"])
     with connect(uri) as handle, own_job(handle, jobspec, options, _interruption) as jobid:
+        show_notices(handle)
         address = _await_address(handle, jobid)
         if bg:
             print_flushed(jobid_text(jobid))
@@ -307,7 +309,8 @@ def _slots(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def address_of(handle: InstanceHandle, jobid: int) -> str:
-    """Return the URI of the instance that a job runs. Raises FluxschedError if it runs none, or the instance is not up.
+    """Return the URI of the instance that a job runs. Raises FluxschedError if it runs none, or the instance is not
+    up.
     """
     found = handle.rpc("job-manager.lookup", {"id": jobid, "keys": ["eventlog"]})["eventlog"]
     address = _address(found)

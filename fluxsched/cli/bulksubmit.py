@@ -19,17 +19,18 @@ from typing import Any, NamedTuple
 
 import click
 
-from fluxsched.cli.base import Command, usage
+from fluxsched.cli.base import COMMAND_LAST, Command, usage
 from fluxsched.cli.options import connect, uri_option
 from fluxsched.cli.submit import (  # fmt: skip
-    COMMAND_LAST,
-    REFUSALS_SHOWN_MAX,
+    CC,
     After,
     Template,
     after_options,
+    alike,
     check,
     check_feasible,
     copies_of,
+    each_once,
     filled,
     paired,
     refuse_own_input,
@@ -118,7 +119,8 @@ def read_inputs(
                 raise InvalidValue(f"{delimiter} is not followed by a file")
             values = tuple(value for name in words for value in _values(read(name), separator))
         if not values:
-            of = f" of {', '.join(words)}" if delimiter.startswith(FROM_FILES) and words else ""
+            named = ["stdin" if name == "-" else name for name in words]
+            of = f" of {', '.join(named)}" if delimiter.startswith(FROM_FILES) and words else ""
             raise InvalidValue(f"the inputs{of} are empty: there is nothing to submit")
         if len(values) > INPUTS_MAX:
             raise LimitExceeded(f"{len(values)} inputs in one list exceed the limit of {INPUTS_MAX}")
@@ -271,6 +273,18 @@ class Reader:
         options = options if copies.ids != (None,) else filled(options, "")
         return Template(options, copies, said)
 
+    def read_common(self, words: Sequence[str]) -> Template | None:
+        """Return the template of jobs that differ in their commands only; None where they differ in options, or where
+        these are wrong, which each job says for itself.
+        """
+        at = words.index("--")
+        if any(map(PLACEHOLDER.search, words[:at])):
+            return None
+        try:
+            return self.read(words, "")
+        except (InvalidValue, click.UsageError):
+            return None
+
 
 def read_file(name: str) -> str:
     """Return the text of a file of inputs. Raises InvalidValue, LimitExceeded or OSError."""
@@ -291,16 +305,22 @@ def _templates(
     words: Sequence[str], rows: Iterable[InputRow], methods: Methods, reader: Reader
 ) -> list[tuple[list[str], Template]]:
     """Each job's words, and what they say. Raises click.UsageError naming the inputs that make no job."""
-    found, faults = [], []
+    found: list[tuple[list[str], Template]] = []
+    faults: list[tuple[str, str]] = []
+    common, at = reader.read_common(words), words.index("--") + 1
     for row in rows:
         try:
             filled_words = [fill(word, row, methods) for word in words]
-            found.append((filled_words, reader.read(filled_words, str(row))))
+            if common is None:
+                template = reader.read(filled_words, str(row))
+            else:
+                own = [word if common.is_copied else word.replace(CC, "") for word in filled_words[at:]]
+                template = common._replace(said=str(row), own_command=own)
+            found.append((filled_words, template))
         except (InvalidValue, click.UsageError) as fault:
-            faults.append(f"{row}: {fault.format_message() if isinstance(fault, click.UsageError) else fault}")
+            faults.append((str(row), fault.format_message() if isinstance(fault, click.UsageError) else str(fault)))
     if faults:
-        more = [f"and {len(faults) - REFUSALS_SHOWN_MAX} more"] if len(faults) > REFUSALS_SHOWN_MAX else []
-        raise click.UsageError("\n".join(faults[:REFUSALS_SHOWN_MAX] + more))
+        raise click.UsageError("\n".join(each_once(faults)))
     return found
 
 
@@ -347,5 +367,5 @@ def bulksubmit(ctx: click.Context, words: tuple[str, ...], define: tuple[str, ..
     if dry_run:
         return 0
     with connect(uri) as handle:
-        check_feasible(handle, jobspecs, [template.said for template in ready])
+        check_feasible(handle, jobspecs, [group[0].said for group in alike(ready)])
         return submit_all(handle, ready, after)

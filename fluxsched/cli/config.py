@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,18 @@ def reload(handle: InstanceHandle, as_json: bool) -> None:
         print_json(answer)
         return
     tell(answer)
+    if any(change["key"] in ("health", "health.program") and change.get("new") is None for change in answer["changed"]):
+        from fluxsched.views.machine import PROGRAM_PREFIX
+
+        drains, user = handle.rpc("resource.status").get("drain") or {}, f"{PROGRAM_PREFIX}health"
+        if left := ",".join(
+            [ranks for ranks, line in drains.items() if not line.get("reasons") and line.get("user") == user]
+        ):
+            print_line(f"targets {left} stay drained by health checks: fluxsched resource undrain {left}")
+        several = [(ranks, each) for ranks, line in drains.items() for each in line.get("reasons", ())]
+        for ranks, reason in [(ranks, each["reason"]) for ranks, each in several if each.get("user") == user]:
+            undrain = f"fluxsched resource undrain {ranks} --only {shlex.quote(reason)}"
+            print_line(f"targets {ranks} stay drained by health checks, too: {undrain}")
 
 
 def tell(answer: dict[str, Any]) -> None:

@@ -232,12 +232,12 @@ def _print_uri(handle: InstanceHandle, as_json: bool, local: bool, tcp: bool) ->
 @viewing
 def ping(handle: InstanceHandle, service: str, count: int | None, interval: float, pad: int, as_json: bool) -> None:
     """Measure the round-trip time to SERVICE (such as resource or sched-fifo)."""
-    from fluxsched.system.clock import SystemClock, sleep
+    from fluxsched.system.clock import SystemClock
 
     seq = 0
     while count is None or seq < count:
         if seq:
-            sleep(interval)
+            SystemClock.sleep(interval)
         sent_s = SystemClock.monotonic_s()
         answer = handle.rpc(f"{service}.ping", {"seq": seq, "pad": "p" * pad})
         time_ms = (SystemClock.monotonic_s() - sent_s) * 1e3
@@ -381,7 +381,7 @@ def keygen(server: bool, role: str | None, user: str | None, directory: Path | N
     The client's is NAME.key; give it to its holder alone, as ~/.config/fluxsched/client.key or for --key. NAME.pub
     belongs in the directory of authorized keys of the server; `fluxsched config reload` has it read.
     """
-    from fluxsched.messaging.keys import generate, generate_server, key_directory, user_id
+    from fluxsched.messaging.keys import generate, generate_server, key_directory, parse_user
 
     if server:
         if (name, role, user) != (None, None, None):
@@ -391,7 +391,7 @@ def keygen(server: bool, role: str | None, user: str | None, directory: Path | N
     if name is None:
         raise click.UsageError("give the NAME of a client, or --server")
     with usage():
-        userid = None if user is None else user_id(int(user) if user.isdecimal() else user)
+        userid = None if user is None else parse_user(user)
         secret, _ = generate(name, Role.GUEST if role is None else parse_role(role), userid, directory or Path())
     click.echo(printable(str(secret)))
 
@@ -460,7 +460,7 @@ def doctor(statedir: Path | None, as_json: bool) -> int:
 
     Exit status 1 if a check fails. Nothing is changed; a small instance is started and stopped.
     """
-    from fluxsched.doctor.doctor import examine, is_well
+    from fluxsched.doctor import examine, is_well
 
     checks = []
     for section, some in groupby(examine(statedir), key=lambda check: check.section):
@@ -521,30 +521,50 @@ MODULES = ("jinja2", "starlette", "uvicorn")
 @click.option("--name", "names", metavar="HOST", multiple=True,
               help="A name that browsers may use for this host, as behind a proxy; may be repeated.")  # fmt: skip
 @click.option("--address", is_flag=True, help="Print the address of the page that `start --web` serves, and exit.")
+@click.option("--guest-link", metavar="[NAME]", is_flag=False, flag_value="guest",
+              help="Print an address for people who look and change nothing, of the page that `start --web` serves, or "
+                   "of the one served here.")  # fmt: skip
+@click.option("--for", "hold", metavar="FSD", help="Time for which the guests' link holds. [default: 7d]")
 @click.option("--instance", metavar="PID", type=int, hidden=True, help="End with this process.")
 @click.option("--address-file", metavar="FILE", type=click.Path(path_type=Path), hidden=True,
               help="File for the address; an address in it is used again.")  # fmt: skip
 @uri_option
 def web(
-    uri: str | None, bind: str, public: bool, names: tuple[str, ...], address: bool, instance: int | None,
-    address_file: Path | None,
+    uri: str | None, bind: str, public: bool, names: tuple[str, ...], address: bool, guest_link: str | None,
+    hold: str | None, instance: int | None, address_file: Path | None,
 ) -> None:  # fmt: skip
-    """Serve an instance as a page for browsers, until interrupted: machine, jobs, timeline, groups, shares, history.
+    """Serve an instance as a page for browsers, until interrupted: machine, jobs, queues and so on.
 
-    The printed address has a token: whoever has it acts as you. From other hosts use `ssh -L`.
+    The printed address has a token: whoever has it acts as you. From other hosts use `ssh -L`. Who has a guests' link
+    sees what guests see, until it ends or its file is removed.
     """
     if address:
-        click.echo(_served(uri))
+        at, file = _page_of(uri)
+        if file is None:
+            raise Refused(f"the instance at {at} serves no page: start it with --web, or run `fluxsched web`")
+        click.echo(file.read_text().strip())
         return
     need_packages()
+    from fluxsched.web.guests import DEFAULT_S, check_name, parse_hold
     from fluxsched.web.server import ServeOptions, check_bind, serve
 
+    if hold is not None and guest_link is None:
+        raise click.UsageError("--for is of a guests' link: give --guest-link, too")
     with usage():
         check_bind(bind, public=public)
+        hold_s = DEFAULT_S if hold is None else parse_hold(hold)
+        if guest_link is not None:
+            check_name(guest_link)
+    if guest_link is not None and (file := _page_of(uri)[1]) is not None:
+        if bind != WEB_BIND or public or names:
+            raise click.UsageError("the instance serves its page already: leave out --bind, --public and --name")
+        _print_guest_link(file, guest_link, hold_s)
+        return
     if instance is None:
         with connect(uri):  # says what is wrong before the page is served
             pass
-    serve(ServeOptions(uri, bind, public, names, instance, address_file), print_flushed)
+    guest = None if guest_link is None else (guest_link, hold_s)
+    serve(ServeOptions(uri, bind, public, names, instance, address_file, guest), print_flushed)
 
 
 def need_packages() -> None:
@@ -554,12 +574,23 @@ def need_packages() -> None:
         raise Refused(f"needs {', '.join(missing)}: pip install 'fluxsched[web]'")
 
 
-def _served(uri: str | None) -> str:
+def _page_of(uri: str | None) -> tuple[str, Path | None]:
+    """Return the instance's URI and the file with the address of the page that it serves, None if it serves none."""
     from fluxsched.instance.launch import PAGE_NAME
 
     with connect(uri) as handle:
         path = Path(handle.rpc("attr.get", {"name": "rundir"})["value"]) / PAGE_NAME
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
-        raise Refused(f"{handle.uri} serves no page: start it with --web, or run `fluxsched web`") from None
+    return handle.uri, path if path.exists() else None
+
+
+def _print_guest_link(file: Path, name: str, hold_s: float) -> None:
+    from fluxsched.system.files import GUESTS_NAME
+    from fluxsched.web.access import read_address
+    from fluxsched.web.guests import GuestLinks
+
+    known, links = read_address(file), GuestLinks(file.resolve().parent / GUESTS_NAME)
+    if known is None:
+        raise Refused(f"{file} has no address: restart the instance with --web")
+    token = links.create(name, hold_s)
+    click.echo(known.url.replace(known.token, token))
+    click.echo(f"for {duration_text(hold_s)}; to end it sooner: rm {printable(str(links.directory / name))}", err=True)

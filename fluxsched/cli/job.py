@@ -33,6 +33,8 @@ from fluxsched.cli.options import (
     SIGNAL,
     URGENCY,
     InstanceHandle,
+    Output,
+    TableSpec,
     Whole,
     come_back,
     confirm,
@@ -41,12 +43,14 @@ from fluxsched.cli.options import (
     jobids_argument,
     json_option,
     parse_value,
+    table_options,
     typed,
     viewing,
     yes_option,
 )
 from fluxsched.cli.output import (
     EventPrinter,
+    Field,
     duration_text,
     event_options,
     jobid_text,
@@ -57,13 +61,13 @@ from fluxsched.cli.output import (
     print_stream,
     time_text,
 )
-from fluxsched.core.job_text import apart, ended_text
 from fluxsched.core.jobfields import pty_of, system_given
-from fluxsched.core.jobid import format_dothex, format_f58, format_hex
+from fluxsched.core.jobid import ended_text, format_dothex, format_f58, format_hex
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.reasons import apart
 from fluxsched.core.text import TEXT_CHARS_MAX
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused
-from fluxsched.views.jobs import in_states, parts_text
+from fluxsched.views.jobs import efficiency, finish_usage, gpus_held, in_states, memory_asked, parts_text
 
 NAMED_MAX = 100
 """Jobs that one message names; it says how many more there are."""
@@ -290,7 +294,7 @@ def _updates(handle: InstanceHandle, jobid: int, settings: Iterable[str]) -> dic
     made: dict[str, Any] = {}
     wrong = [setting for setting in settings if "=" not in setting or setting.startswith("=")]
     if wrong:
-        raise click.UsageError(f"{', '.join(map(repr, wrong))} is not KEY=VALUE")
+        raise click.UsageError(f"{', '.join(map(repr, wrong))} is not KEY=VALUE, such as duration=+10m")
     for setting in settings:
         key, _, text = setting.partition("=")
         path = _KEYS.get(key) or (key if key.startswith("attributes.") else f"attributes.system.{key}")
@@ -354,10 +358,7 @@ for _same in (cancel, kill, requeue, update, urgency, wait):
 def info(handle: InstanceHandle, jobid: int, key: str | None, as_json: bool) -> None:
     """Show a job's details, or one part of its record: jobspec, R, eventlog."""
     if key is None:
-        found = handle.rpc("job-manager.list", {"ids": [jobid]})["jobs"]
-        if not found:
-            raise Refused(f"no such job: {typed(jobid)}")
-        _print_job(_with_attempts(handle, _with_tasks(handle, found[0])), as_json)
+        _print_job(_with_attempts(handle, _with_tasks(handle, listed_job(handle, jobid))), as_json)
         return
     part = handle.rpc("job-manager.lookup", {"id": jobid, "keys": [key]}).get(key)
     if part is None:
@@ -368,12 +369,20 @@ def info(handle: InstanceHandle, jobid: int, key: str | None, as_json: bool) -> 
         print_json(part)
 
 
+def listed_job(handle: InstanceHandle, jobid: int) -> dict[str, Any]:
+    """Return the job as lists have it. Raises Refused."""
+    found: list[dict[str, Any]] = handle.rpc("job-manager.list", {"ids": [jobid]})["jobs"]
+    if not found:
+        raise Refused(f"no such job: {typed(jobid)}")
+    return found[0]
+
+
 def _with_tasks(handle: InstanceHandle, found: dict[str, Any]) -> dict[str, Any]:
     """Return the job with the resource usage of its tasks from its record: a list has only the sums."""
     if "usage" not in found:
         return found
     events = handle.rpc("job-manager.lookup", {"id": found["id"], "keys": ["eventlog"]})["eventlog"]
-    usage = next(event["context"]["usage"] for event in events if event["name"] == "finish")
+    usage = finish_usage(events) or found["usage"]
     tasks = [{**task, "ended": ended_text(task["status"])} for task in usage.get("tasks") or ()]
     return {**found, "usage": {**usage, "tasks": tasks} if tasks else usage}
 
@@ -445,6 +454,49 @@ def _value_text(key: str, value: object) -> str:
         former = [f"{ranks or 'not listed'} until {time_text(until_s)}" for ranks, until_s, _ in value]
         return f"ranks {', '.join(former)}"
     return json.dumps(value, ensure_ascii=False)
+
+
+USED = TableSpec(
+    {"default": "{name:<8} {asked:>9} {used:>9} ?:{percent:>6}"},
+    {
+        "name": Field("", lambda line: line.name),
+        "asked": Field("ASKED", lambda line: line.asked),
+        "used": Field("USED", lambda line: line.used),
+        "percent": Field("%", lambda line: line.percent),
+    },
+)
+
+
+@job.command("usage")
+@jobid_argument
+@table_options(USED)
+@viewing
+def usage(handle: InstanceHandle, jobid: int, output: Output) -> None:
+    """Compare what a job used, cores, memory, GPUs, time, with what it asked for, and say where it could ask for less.
+
+    USED cores are a mean over its run, used memory is the peak of each task's largest process. A job that runs is
+    measured now, as far as its processes are alive. Memory is asked for by --mem or --request: a job that did not has
+    `-`. GPUs are sampled where nvidia-smi is, so a job of a few seconds has no figure.
+    """
+    found = listed_job(handle, jobid)
+    if not found.get("t_run"):
+        raise Refused(
+            f"{jobid_text(jobid)} has not run{'' if found['state'] == 'INACTIVE' else ' yet'}: it used nothing"
+        )
+    record = handle.rpc("job-manager.lookup", {"id": jobid, "keys": ["jobspec", "R", "eventlog"]})
+    asked_bytes = memory_asked(record.get("jobspec"), record.get("R"))
+    used = finish_usage(record["eventlog"])
+    if used is None and found["state"] == "RUN":
+        used = handle.rpc("job-manager.usage", {"id": jobid})["usage"]
+        if used is None:  # perhaps it has ended meanwhile
+            used = finish_usage(handle.rpc("job-manager.lookup", {"id": jobid, "keys": ["eventlog"]})["eventlog"])
+    ngpus = gpus_held(record.get("R"))
+    compared = efficiency(found, used, asked_bytes, ngpus)
+    answer = {"id": jobid, "usage": used, "ncores": found.get("ncores"), "memory_bytes": asked_bytes, "ngpus": ngpus}
+    output.show({**answer, "duration": found["duration"], "advice": compared.advice}, lambda names: compared.lines)
+    if not output.as_json:
+        for text in compared.advice:
+            print_line(text)
 
 
 @job.command("eventlog")

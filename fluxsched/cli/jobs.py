@@ -48,8 +48,7 @@ from fluxsched.cli.output import (
     unicode_ok,
     user_name,
 )
-from fluxsched.core.job_text import JOB_ATTRIBUTES
-from fluxsched.core.jobid import format_dothex, format_f58, format_hex
+from fluxsched.core.jobid import JOB_ATTRIBUTES, format_dothex, format_f58, format_hex
 from fluxsched.core.text import counted
 from fluxsched.errors import InvalidValue, Refused, RPCError
 from fluxsched.system.clock import SystemClock
@@ -65,36 +64,16 @@ from fluxsched.views.jobs import (
     JobConstraint,
     JobRow,
     Jobs,
+    cpu_s,
     list_request,
     on_targets,
     parts_text,
+    peak_text,
     queue_reason,
     terms_of,
     user_id,
 )
-
-_PREFIXES = "KMGTP"
-
-
-def size_text(size_bytes: float) -> str:
-    """Bytes in the largest binary unit, three digits: `51.2M`, `3.1G`."""
-    unit = "B"
-    for prefix in _PREFIXES:
-        if size_bytes < 1000:
-            break
-        size_bytes, unit = size_bytes / 1024, prefix
-    return f"{size_bytes:.3g}{unit}"
-
-
-def cpu_s(usage: Mapping[str, Any]) -> float:
-    """User and system time together."""
-    return float(usage["user_s"] + usage["system_s"])
-
-
-def peak_text(usage: Mapping[str, Any]) -> str:
-    """Return the peak of the largest process; `<` before a bound."""
-    bound = "<" if usage.get("max_rss_is_bound") else ""
-    return bound + size_text(usage["max_rss_bytes"])
+from fluxsched.views.words import size_text
 
 
 def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
@@ -109,13 +88,16 @@ def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
 def usage_text(usage: Mapping[str, Any]) -> str:
     """Return times and peak of memory in one line."""
     user, system = duration_text(usage["user_s"]), duration_text(usage["system_s"])
+    gpus = usage.get("gpus")
+    on_gpus = f", {duration_text(gpus['busy_s'])} GPU, {size_text(gpus['max_bytes'])} GPU memory" if gpus else ""
     return (
         f"{duration_text(usage['wall_s'])} wall, {duration_text(cpu_s(usage))} CPU "
-        f"({user} user, {system} system), {peak_text(usage)} peak memory"
+        f"({user} user, {system} system), {peak_text(usage)} peak memory{on_gpus}"
     )
 
 
 # ---- fields of jobs
+
 
 def _of(key: str) -> Callable[[JobRow], object]:
     return lambda row: row.info.get(key)
@@ -281,9 +263,9 @@ def _operands(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
 
 def jobs_argument(handler: Function) -> Function:
     """Return the operands JOBID... and JOBID..JOBID; the handler gets them as `jobs`."""
-    return click.argument(
-        "jobs", metavar="[JOBID...]", nargs=-1, callback=_operands, shell_complete=complete_jobids
-    )(handler)
+    return click.argument("jobs", metavar="[JOBID...]", nargs=-1, callback=_operands, shell_complete=complete_jobids)(
+        handler
+    )
 
 
 def filter_options(*state_flags: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -397,14 +379,32 @@ def request_for(asked: JobSelection, every_state: bool, since_s: float | None, c
 @click.option("-a", "all_states", is_flag=True, help="Jobs in all states, not only active ones.")
 @click.option("-A", "all_users", is_flag=True, help="Jobs of all users (the default).")
 @filter_options()
-@click.option("--since", metavar="WHEN", type=WHEN,
-              help="Active jobs, and jobs that ended since -FSD or a date and time.")
-@click.option("-c", "--count", metavar="N", type=Whole(0, LISTED_MAX), default=LISTED_DEFAULT, show_default=True,
-              help=f"Maximum number of jobs; 0 is {LISTED_MAX:,}.")
-@click.option("--sort", "keys", metavar="[-]FIELD,...", type=Converted("sort", sort_keys),
-              default=(), help="Order of the jobs shown; '-' reverses.")
-@click.option("--watch", "is_live", is_flag=True,
-              help="Show changes as they happen: on a terminal until q is pressed, else one line each.")
+@click.option(
+    "--since", metavar="WHEN", type=WHEN, help="Active jobs, and jobs that ended since -FSD or a date and time."
+)
+@click.option(
+    "-c",
+    "--count",
+    metavar="N",
+    type=Whole(0, LISTED_MAX),
+    default=LISTED_DEFAULT,
+    show_default=True,
+    help=f"Maximum number of jobs; 0 is {LISTED_MAX:,}.",
+)
+@click.option(
+    "--sort",
+    "keys",
+    metavar="[-]FIELD,...",
+    type=Converted("sort", sort_keys),
+    default=(),
+    help="Order of the jobs shown; '-' reverses.",
+)
+@click.option(
+    "--watch",
+    "is_live",
+    is_flag=True,
+    help="Show changes as they happen: on a terminal until q is pressed, else one line each.",
+)
 @table_options(JOBS)
 @viewing
 def jobs(

@@ -32,7 +32,7 @@ from fluxsched.cli.options import (
 )
 from fluxsched.core.constraint import Constraint, parse_constraint_text
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobfields import ENV_EXPAND, REQUEUE_MAX
+from fluxsched.core.jobfields import ENV_EXPAND, NOTIFY_EVENTS, REQUEUE_MAX
 from fluxsched.core.jobid import has_tags
 from fluxsched.core.jobspec import Jobspec, parse_nodes, parse_part
 from fluxsched.core.quantities import MEMORY, check_kind, parse_amount, parse_duration
@@ -74,11 +74,10 @@ def submitted_environment(rules: Iterable[str]) -> dict[str, str]:
 
 
 def split_templates(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the variables as they are, and those that a rule has given tags to, such as `{{tmpdir}}`: the job's own.
+    """Return the variables as they are, and those that a rule has given tags to, such as `{{tmpdir}}`: the job's
+    own.
     """
-    tagged = {
-        name for name, value in environment.items() if has_tags(value) and os.environ.get(name) != value
-    }
+    tagged = {name for name, value in environment.items() if has_tags(value) and os.environ.get(name) != value}
     return (
         {name: value for name, value in environment.items() if name not in tagged},
         {name: value for name, value in environment.items() if name in tagged},
@@ -213,7 +212,9 @@ def parse_dependency(text: str) -> list[Mapping[str, str]]:
 
 
 def parse_begin_time(text: str) -> float:
-    """Seconds since the Unix epoch: from `+FSD`, seconds, or a date as in 2030-01-31T12:00."""
+    """Seconds since the Unix epoch: from `now`, `+FSD`, seconds, or a date as in 2030-01-31T12:00."""
+    if text == "now":
+        return round(SystemClock.wall_s(), 3)
     try:
         after = text.startswith("+") and text != "+"
         seconds = round(SystemClock.wall_s() + parse_duration(text[1:]), 3) if after else float(text)
@@ -224,15 +225,15 @@ def parse_begin_time(text: str) -> float:
     except ValueError:
         seconds = nan
     if seconds > BEGIN_MAX_S:
-        raise InvalidValue(f"begin time {text!r} is after the year 9999")
+        raise InvalidValue(f"time {text!r} is after the year 9999")
     if seconds >= 0:
         return seconds
     try:
         at = _time_of_day(text)
         return (datetime.fromisoformat(text) if at is None else at).timestamp()
     except (ValueError, OverflowError, OSError):
-        forms = "+FSD, seconds since the epoch, a time such as 23:59, tomorrow, or a date and time"
-        raise InvalidValue(f"begin time {text!r} is not {forms}") from None
+        forms = "now, +FSD, seconds since the epoch, a time such as 23:59, tomorrow, or a date and time"
+        raise InvalidValue(f"time {text!r} is not {forms}") from None
 
 
 def _time_of_day(text: str) -> datetime | None:
@@ -295,6 +296,29 @@ def parse_copies(text: str) -> Idset:
     return ids
 
 
+def parse_events(text: str) -> list[str]:
+    """Return the events that the user is to be told of."""
+    events = text.split(",")
+    if wrong := [event for event in events if event not in NOTIFY_EVENTS]:
+        raise InvalidValue(not_among(wrong, NOTIFY_EVENTS))
+    return events
+
+
+def notify_from(options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what the options say of telling the user, as a jobspec has it; None for nothing."""
+    command, events = options["notify_command"], {"on": options["notify_on"]} if options["notify_on"] else {}
+    if options["notify"] and command is not None:
+        raise click.UsageError("give --notify or --notify-command: a command may write to a terminal, too")
+    if command is not None:
+        return {"command": command, **events}
+    if not options["notify"]:
+        if events:
+            raise click.UsageError("--notify-on says when to tell: give --notify or --notify-command, too")
+        return None
+    terminal = next((os.ttyname(fd) for fd in (2, 1, 0) if os.isatty(fd)), None)
+    return events if terminal is None else {"terminal": terminal, "host": os.uname().nodename, **events}
+
+
 _NATURAL = Whole(min=0)
 _POSITIVE = Whole(min=1)
 _NODES = Converted("nodes", parse_nodes)
@@ -347,6 +371,14 @@ _JOB_OPTIONS = (
                       "aftercorr:ARRAY: each copy after that of the same place in ARRAY."),
     click.option("--begin-time", type=Converted("begin-time", parse_begin_time), metavar="WHEN",
                  help="Start no earlier than +FSD from now, 23:59, tomorrow, or a date and time."),
+    click.option("--deadline", type=Converted("deadline", parse_begin_time), metavar="WHEN",
+                 help="End the job unless it can be over by then; without a time limit, unless it has started."),
+    click.option("--reservation", metavar="NAME", help="Run in this reservation only; see fluxsched reserve list."),
+    click.option("--notify", is_flag=True,
+                 help="Tell of its end by a line on this terminal, or by mail if that is gone."),
+    click.option("--notify-command", metavar="COMMAND", help="Tell of its end by this command of a shell."),
+    click.option("--notify-on", type=Converted("events", parse_events), metavar="EVENT,...",
+                 help="Tell of these: start, end, fail. [default: end]"),
     click.option("--requires", type=Converted("constraint", parse_constraint_text), metavar="CONSTRAINT",
                  help="Such as 'ssd & !gpu' or 'host:node[0-3]'."),
     click.option("--input", metavar="FILE", help="Have the tasks read FILE."),
@@ -436,10 +468,14 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
         job_set=options["job_set"],
         elastic=options["elastic"],
         max_hops=options["max_hops"],
+        reservation=options["reservation"],
+        deadline_s=options["deadline"],
         parts=options.get("parts", ()),
     ).to_json()
     if options["allow_infeasible"]:
         jobspec["attributes"]["system"][UNSATISFIABLE] = "wait"
+    if (notify := notify_from(options)) is not None:
+        jobspec["attributes"]["system"].setdefault("fluxsched", {})["notify"] = notify
     _check_directories(jobspec)
     _warn_of_ignored(options["shell_options"])
     return _with_attributes(jobspec, options, templates)

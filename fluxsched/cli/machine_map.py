@@ -25,6 +25,7 @@ from fluxsched.views.machine import (
     LiveMachine,
     MapDrawing,
     MapRun,
+    drain_text,
     draw_map,
     kind_words,
 )
@@ -35,6 +36,8 @@ LINES = 24
 """Lines of the map where there is no terminal, or a lower one."""
 LINES_EACH = 3
 """Lines for each part of the machine, at least: what is printed once may be higher than the terminal."""
+PARTS_SHOWN = 8
+"""Lines about drained and withheld parts of targets: a map is to be read at a glance."""
 _USUAL = "\x1b[0m"
 
 
@@ -72,10 +75,9 @@ def machine_map(handle: InstanceHandle, by: str, colour: str, include: str | Non
     is_colourful = colour == "always" or (colour == "auto" and colourful())
     size = shutil.get_terminal_size((WIDTH, LINES)) if sys.stdout.isatty() else os.terminal_size((WIDTH, LINES))
     lines_max = max(LINES, size.lines - 4, LINES_EACH * len(machine.arranged(by)))
-    drawing = draw_map(
-        machine, by, size.columns - 1, lines_max, is_colourful=is_colourful, is_unicode=unicode_ok()
-    )
+    drawing = draw_map(machine, by, size.columns - 1, lines_max, is_colourful=is_colourful, is_unicode=unicode_ok())
     lines = [_summary(machine, drawing), *_drawn(drawing, is_colourful), *_legend(machine, is_colourful, size.columns)]
+    lines += _parts(machine)
     for line in lines:
         click.echo(line, color=is_colourful or None)
 
@@ -124,6 +126,15 @@ def _legend(machine: LiveMachine, is_colourful: bool, width: int) -> list[str]:
             line, used = "", 0
         line, used = f"{line}{'  ' if line else ''}{swatch} {text}", used + length + 2
     return [*lines, line] if line else lines
+
+
+def _parts(machine: LiveMachine) -> list[str]:
+    """Return lines about drained and withheld parts of targets, whose cells show the rest; PARTS_SHOWN, and how many
+    there are more.
+    """
+    found = [f"{row['hosts']}: {drain_text(row)}" for row in machine.drained if row["parts"]]
+    more = len(found) - PARTS_SHOWN
+    return found if more <= 0 else [*found[:PARTS_SHOWN], f"and {more} more: see fluxsched resource status"]
 
 
 def _swatches(word: str) -> Sequence[str]:

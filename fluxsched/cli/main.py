@@ -36,7 +36,7 @@ RESOURCE_SECTIONS = {
 def resource() -> None:
     """Show, drain, exclude and move targets.
 
-    TARGETS are ranks (0-3,7), hosts (node[0-3]), sets (all, property:X, group:X, queue:X) or a list of these.
+    TARGETS are ranks (0-3,7), hosts (node[0-3]), sets (all, property:X, group:X, queue:X, switch:X) or a list of these.
 
     Of a set a command takes the targets to which it applies: `undrain all` returns those that are drained.
     """
@@ -86,11 +86,13 @@ SECTIONS = {
         "restore": Lazy("fluxsched.cli.instance:restore", "Make a backup the state of a new directory."),
         "config": Lazy("fluxsched.cli.config:config", "Check, show and reload the configuration."),
         "keygen": Lazy("fluxsched.cli.instance:keygen", "Make keys for tcp ports and their clients."),
+        "notice": Lazy("fluxsched.cli.notice:notice", "Show all users a text, list and remove such texts."),
         "module": Lazy("fluxsched.cli.config:module", "Load, remove, reload and list scheduler modules."),
     },
     "Resources": {
         "resource": Lazy("fluxsched.cli.main:resource", "Show, drain, exclude and move targets."),
         "outage": Lazy("fluxsched.cli.outage:outage", "Plan outages of targets, which jobs do not cross."),
+        "reserve": Lazy("fluxsched.cli.outage:reserve", "Reserve targets in advance for the jobs that name it."),
         "cluster": Lazy("fluxsched.cli.resource:cluster", "Show clusters that run jobs, and give up leases."),
     },
     "Jobs": {
@@ -106,7 +108,7 @@ SECTIONS = {
         "urgency": Lazy("fluxsched.cli.job:urgency", "Change a job's urgency, hold it or expedite it."),
         "update": Lazy("fluxsched.cli.job:update", "Change a job's attributes, such as its duration."),
         "wait": Lazy("fluxsched.cli.job:wait", "Wait for jobs to end and exit with their status."),
-        "rsh": Lazy("fluxsched.cli.rsh:rsh", "Run a command on another host of a job."),
+        "rsh": Lazy("fluxsched.cli.attach:rsh", "Run a command on another host of a job."),
         "job": Lazy("fluxsched.cli.job:job", "Inspect one job: info, eventlog, why, attach and more."),
         "queue": Lazy("fluxsched.cli.queue:queue", "Show, enable, disable, start and stop queues."),
         "fair": Lazy("fluxsched.cli.accounts:fair", "Show accounts: shares, usage, limits and jobs."),
@@ -118,15 +120,33 @@ SECTIONS = {
         "si": Lazy("fluxsched.cli.main:si", "Schedule for any resource manager: YuniKorn's interface."),
     },
     "Studies": {
-        "policy": Lazy("fluxsched.cli.policy:policy", "List, write and check policies."),
-        "plugin": Lazy("fluxsched.cli.policy:plugin", "List, write and check plugins of schedulers."),
-        "sim": Lazy("fluxsched.cli.sim:sim", "Simulate policies on a trace, or generate a trace."),
+        "policy": Lazy("fluxsched.cli.studies:policy", "List, write and check policies."),
+        "plugin": Lazy("fluxsched.cli.studies:plugin", "List, write and check plugins of schedulers."),
+        "sim": Lazy("fluxsched.cli.studies:sim", "Simulate policies on a trace, or generate a trace."),
+        "what-if": Lazy("fluxsched.cli.studies:what_if", "Simulate what was recorded: as it was, and changed."),
     },
 }
 
+ELSEWHERE = {
+    **dict.fromkeys(("squeue", "sacct", "qstat", "bjobs", "list", "ps"), "jobs"),
+    **dict.fromkeys(("scancel", "qdel", "bkill"), "cancel"),
+    **dict.fromkeys(("sinfo", "pbsnodes", "bhosts"), "resource list"),
+    **dict.fromkeys(("sbatch", "qsub", "bsub"), "batch, submit"),
+    "srun": "run",
+    "salloc": "alloc",
+    "scontrol": "job info, update, resource drain",
+    **dict.fromkeys(("qalter", "bmod"), "update"),
+    **dict.fromkeys(("qhold", "qrls", "bstop", "bresume"), "urgency"),
+    "qsig": "kill",
+    "bqueues": "queue list",
+    **dict.fromkeys(("sshare", "sprio", "pbsfs"), "fair"),
+    **dict.fromkeys(("sreport", "bacct"), "report"),
+}
+"""Our commands, by names of Slurm's, PBS's and LSF's, as in rfc/guides/coming.md."""
+
 EPILOG = """\b
 TARGETS are everywhere ranks (0-3,7), hosts (node[0-3]), sets (all, property:X,
-group:X, queue:X) or a list of these (0,node7,property:gpu).
+group:X, queue:X, switch:X) or a list of these (0,node7,property:gpu).
 The instance is the one named by --uri or FLUXSCHED_URI, else your newest;
 with several, commands that change something want one named.
 Exit status: 0, 1 refused or failed, 2 wrong usage, or the job's own.
@@ -145,7 +165,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> Non
         ctx.exit()
 
 
-@click.group("fluxsched", cls=Program, sections=SECTIONS, epilog=EPILOG,
+@click.group("fluxsched", cls=Program, sections=SECTIONS, elsewhere=ELSEWHERE, epilog=EPILOG,
              context_settings={"help_option_names": ["-h", "--help"]})  # fmt: skip
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version,
               help="Show the version and exit.")  # fmt: skip

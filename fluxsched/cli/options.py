@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import wraps
-from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -356,20 +355,9 @@ def _duration(text: str) -> float:
 
 
 def _time_limit(text: str) -> float:
-    """Return the seconds of an FSD whose bare number is minutes, as in Flux, or of a time limit as Slurm has it;
-    0 and infinity set none.
-    """
-    from fluxsched.core.quantities import parse_clock, parse_duration
+    from fluxsched.core.quantities import parse_time_limit
 
-    if ":" in text or "-" in text.lstrip("-"):
-        return parse_clock(text)
-    try:
-        seconds = parse_duration(f"{text}m")
-    except LimitExceeded:
-        raise
-    except InvalidValue:  # it has a unit, or is none
-        seconds = parse_duration(text)
-    return 0.0 if isinf(seconds) else seconds
+    return parse_time_limit(text)
 
 
 def parse_jobid(text: str) -> int:

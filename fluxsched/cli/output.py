@@ -1,9 +1,10 @@
 """Output for people: aligned tables by Flux's formats, times, JSON, eventlogs, progress. Text adapts to the terminal.
 
 A Python format string names the columns. Beyond Python: `?:` before a field drops the column when it is empty in every
-line, a trailing `+` marks a text that was cut, a trailing `h` shows nothing (or 0) as `-`; the conversions `!F` (FSD),
-`!d` and `!D` (date and time, `!d:%b%d %R::<12`) and `!H` (hours:minutes:seconds) print seconds. A column without a
-precision grows to its widest cell, so lines stay aligned; the prefix `+:` that asks Flux for that is accepted.
+line, a trailing `+` marks a text that was cut, a trailing `h` shows nothing (or 0) as `-`, a trailing `*` cuts only
+what the terminal has no room for, and nothing where stdout is none; the conversions `!F` (FSD), `!d` and `!D` (date and
+time, `!d:%b%d %R::<12`) and `!H` (hours:minutes:seconds) print seconds. A column without a precision grows to its
+widest cell, so lines stay aligned; the prefix `+:` that asks Flux for that is accepted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -98,7 +100,7 @@ def _plain(value: object) -> object:
 # ---- tables
 
 _SPEC = re.compile(
-    r"(?:(?P<fill>.)?(?P<align>[<>^]))?(?P<width>[0-9]{1,9})?(?:\.(?P<precision>[0-9]{1,9}))?(?P<kind>[defgx%s])?(?P<marks>[+h]*)"
+    r"(?:(?P<fill>.)?(?P<align>[<>^]))?(?P<width>[0-9]{1,9})?(?:\.(?P<precision>[0-9]{1,9}))?(?P<kind>[defgx%s])?(?P<marks>[+h*]*)"
 )
 _PREFIX = re.compile(r"([?+]{1,2}):$")
 _TIMED = "dDFH"
@@ -234,14 +236,26 @@ def sort_rows(rows: Iterable[RowType], keys: Sequence[SortKey], fields: Mapping[
 
 def render(rows: Sequence[Any], layout: Format, fields: Mapping[str, Field], *, header: bool = True) -> list[str]:
     """Return the lines of a table."""
-    in_colour = colourful()
+    in_colour, found = colourful(), dict[int, list[str]]()
     last = -1 if layout.after else len(layout.columns) - 1
-    drawn = (
-        _draw(rows, column, fields[column.name], header=header, colourful=in_colour, is_last=at == last)
-        for at, column in enumerate(layout.columns)
-    )
-    finished = [lines for lines in drawn if lines is not None]
+    for at, column in sorted(enumerate(layout.columns), key=lambda each: "*" in each[1].marks):
+        fitted = _fitted(column, list(found.values())) if "*" in column.marks else column
+        lines = _draw(rows, fitted, fields[column.name], header=header, colourful=in_colour, is_last=at == last)
+        if lines is not None:
+            found[at] = lines
+    finished = [lines for _, lines in sorted(found.items())]
     return [("".join(cells) + layout.after).rstrip() for cells in zip(*finished, strict=True)]
+
+
+def _fitted(column: Column, others: Sequence[Sequence[str]]) -> Column:
+    """Return the column with a precision that leaves the other ones room on the terminal; None if stdout is no
+    terminal.
+    """
+    if not sys.stdout.isatty():
+        return column._replace(precision=None)
+    taken = max([len(click.unstyle("".join(cells))) for cells in zip(*others, strict=True)], default=0)
+    left = shutil.get_terminal_size().columns - taken - len(column.before)
+    return column._replace(precision=max(column.precision or 0, left))
 
 
 def print_table(rows: Sequence[Any], layout: Format, fields: Mapping[str, Field], *, header: bool = True) -> None:

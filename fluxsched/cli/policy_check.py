@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.sim.conformance import plugin_suite, suite
-from fluxsched.sim.conformance.suite import CASE_S, Finding, RuleVerdict
+from fluxsched.sim import conformance as suite
+from fluxsched.sim import plugin_conformance as plugin_suite
+from fluxsched.sim.conformance import CASE_S, Finding, RuleVerdict
 from fluxsched.system.clock import SystemClock, interrupted
 from fluxsched.system.processes import IsolatedProcess
 

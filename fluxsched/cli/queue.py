@@ -78,14 +78,10 @@ def queue() -> None:
 
 def _asked(handle: InstanceHandle, name: str | None) -> list[dict[str, Any]]:
     names = handle.rpc("job-manager.queue-list")["queues"] if name is None else [name]
-    return [
-        handle.rpc("job-manager.queue-status", {} if each is None else {"name": each}) for each in names or [None]
-    ]
+    return [handle.rpc("job-manager.queue-status", {} if each is None else {"name": each}) for each in names or [None]]
 
 
-_name = click.option(
-    "-q", "--queue", "name", metavar="NAME", shell_complete=complete_queues, help="Only this queue."
-)
+_name = click.option("-q", "--queue", "name", metavar="NAME", shell_complete=complete_queues, help="Only this queue.")
 
 
 @queue.command("list")

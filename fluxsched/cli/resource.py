@@ -7,6 +7,7 @@ waiting, or are denied if `[policy] unsatisfiable` says so: which they are is th
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 from collections.abc import Callable, Mapping
@@ -74,18 +75,19 @@ from fluxsched.errors import InvalidValue, RPCError
 
 LIST = TableSpec(
     {
-        "default": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} ?:{amounts:<16} ?:{where:<7} {nodelist}",
+        "default": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} ?:{amounts:<16} ?:{where:<7} ?:{replaces:<8} "
+        "{nodelist}",
         "long": "{state:>10} ?:{properties:<10} {nnodes:>6} {ncores:>8} {ngpus:>8} "
-        "?:{amounts:<16} ?:{where:<7} {ranks:<8} {nodelist}",
+        "?:{amounts:<16} ?:{where:<7} ?:{replaces:<8} {ranks:<8} {nodelist}",
         "rlist": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} {rlist}",
     },
     SWITCH_FIELDS,
 )
 STATUS = TableSpec(
     {
-        "default": "{state:>10} {up:>2} {nnodes:>6} ?:{parts:<14} ?:{where:<7} {nodelist}",
-        "long": "{state:>10} {up:>2} {group:<8} {nnodes:>6} ?:{parts:<14} ?:{where:<7} ?:{user:<8} ?:{reason:<30.30+} "
-        "{ranks:<8} {nodelist}",
+        "default": "{state:>10} {up:>2} {nnodes:>6} ?:{parts:<14} ?:{where:<7} ?:{replaces:<8} {nodelist}",
+        "long": "{state:>10} {up:>2} {group:<8} {nnodes:>6} ?:{parts:<14} ?:{where:<7} ?:{replaces:<8} ?:{user:<8} "
+        "?:{reason:<30.30+*} {ranks:<8} {nodelist}",
     },
     STATUS_FIELDS,
 )
@@ -136,7 +138,7 @@ def _only(rows: list[ResourceRow], wanted: Idset | None) -> list[ResourceRow]:
 
 
 @click.command("list", cls=Command)
-@_states(LIST_STATES, "free,allocated,down")
+@_states(LIST_STATES, "free,allocated,down,spare,withheld")
 @include_option
 @_QUEUE
 @click.option("--topology", is_flag=True, help="The switches of the network, with the free nodes under each.")
@@ -146,7 +148,7 @@ def list_resources(
     handle: InstanceHandle, states: tuple[str, ...], include: str | None, queue: str | None, topology: bool,
     output: Output,
 ) -> None:  # fmt: skip
-    """Show the resources of schedulers: free, allocated, down; without excluded targets.
+    """Show the resources of schedulers: free, allocated, down, spare, and withheld; without excluded targets.
 
     AMOUNTS are countable resources (memory, licences), if there are any.
     """
@@ -295,7 +297,7 @@ JOBS_SHOWN_MAX = 10
 
 DRAIN = TableSpec(
     {
-        "default": "{timestamp!d:%b%d %R::<12} {state:<9} ?:{user:<8} {reason:<30.30+} ?:{parts:<14} "
+        "default": "{timestamp!d:%b%d %R::<12} {state:<9} ?:{user:<8} {reason:<30.30+*} ?:{parts:<14} "
         "?:{where:<7} {nodelist}",
         "long": "{timestamp!d:%FT%T::<19} {state:<9} ?:{user:<8} {ranks:<8} {reason:<30} ?:{parts:<14} ?:{where:<7} "
         "{nodelist}",
@@ -339,33 +341,50 @@ def _without_empty(**values: object) -> dict[str, Any]:
 @_reason
 @click.option("-f", "--force", count=True, help="Replace the reason of targets already drained; twice: the time, too.")
 @click.option("-u", "--update", is_flag=True, help="Skip targets that are already drained.")
+@click.option("-a", "--add", is_flag=True, help="Keep the reasons of targets already drained, and add this one.")
 @_parts
 @click.option("--for", "lasts", type=FSD, metavar="FSD", help="Undrain by itself after this time.")
 @table_options(DRAIN)
 @uri_option
 def drain(
-    uri: str | None, targets: str | None, reason: tuple[str, ...], force: int, update: bool, cores: str, gpus: str,
-    lasts: float | None, output: Output,
+    uri: str | None, targets: str | None, reason: tuple[str, ...], force: int, update: bool, add: bool, cores: str,
+    gpus: str, lasts: float | None, output: Output,
 ) -> None:  # fmt: skip
     """Drain TARGETS: running jobs continue, no new ones start there. Without TARGETS: list drained targets.
 
     With --cores or --gpus only these parts of each target are drained, and the rest of it stays in use.
-    Time, user and REASON are recorded, and survive a restart.
+    Time, user and REASON are recorded, and survive a restart. With --add a target has several reasons, and is drained
+    until all are lifted: undrain --only REASON lifts one of them.
     """
-    if update and force:
-        raise click.UsageError("--update keeps the old reason, --force replaces it: give one of them")
+    if (update, add, force > 0).count(True) > 1:
+        raise click.UsageError("--update keeps the old reason, --force replaces it, --add keeps both: give one of them")
     if targets is None:
-        if update or force or cores or gpus or lasts is not None:
-            raise click.UsageError("--update, --force, --cores, --gpus and --for need TARGETS")
+        if update or add or force or cores or gpus or lasts is not None:
+            raise click.UsageError("--update, --force, --add, --cores, --gpus and --for need TARGETS")
         with connect(uri, may_guess=True) as handle:
             answer = handle.rpc("resource.status")
         parts = _without_empty(parts=tuple(answer.get("parts", ())))
         output.show({"drain": answer.get("drain", {}), **parts}, lambda shown: drain_list(answer, shown))
         return
-    mode = "update" if update else (None, "overwrite", "force-overwrite")[min(force, 2)]
+    if add and not reason:
+        raise click.UsageError("--add adds a REASON: give one")
+    mode = "add" if add else "update" if update else (None, "overwrite", "force-overwrite")[min(force, 2)]
     with connect(uri) as handle:
         more = _without_empty(reason=" ".join(reason), mode=mode, cores=cores, gpus=gpus, **{"for": lasts})
-        handle.rpc("resource.drain", {"targets": targets, **more})
+        _with_remedy(handle, "resource.drain", {"targets": targets, **more}, _DRAINED_REMEDY)
+
+
+_DRAINED_REMEDY = "--add keeps both reasons, --force replaces the old one, --update skips what is drained"
+
+
+def _with_remedy(handle: InstanceHandle, topic: str, payload: dict[str, Any], remedy: str) -> None:
+    """Send a request; name the options that help in the error of one that is refused for the state of its targets."""
+    try:
+        handle.rpc(topic, payload)
+    except RPCError as error:
+        if error.errnum == errno.EEXIST:
+            raise RPCError(f"{error}; {remedy}", error.errnum) from None
+        raise
 
 
 @click.command("undrain", cls=Command)
@@ -375,17 +394,21 @@ def drain(
     "-f", "--force", count=True, help="Do not fail for targets that are not drained; may be given twice, as for drain."
 )
 @click.option("-u", "--update", is_flag=True, help="Do not fail for targets that are not drained.")
+@click.option("--only", metavar="TEXT", help="Lift this reason alone; targets with others stay drained.")
 @_parts
 @connected
 def undrain(
-    handle: InstanceHandle, targets: str, reason: tuple[str, ...], force: int, update: bool, cores: str, gpus: str
-) -> None:
+    handle: InstanceHandle, targets: str, reason: tuple[str, ...], force: int, update: bool, only: str | None,
+    cores: str, gpus: str,
+) -> None:  # fmt: skip
     """Return drained TARGETS to service, or with --cores or --gpus these parts of them."""
     if update and force:
         raise click.UsageError("give one of --update and --force")
     mode = "update" if update else (None, "overwrite", "force-overwrite")[min(force, 2)]
     more = _without_empty(reason=" ".join(reason), mode=mode, cores=cores, gpus=gpus)
-    handle.rpc("resource.undrain", {"targets": targets, **more})
+    if only is not None:
+        more["only"] = only
+    _with_remedy(handle, "resource.undrain", {"targets": targets, **more}, "--force undrains the others")
 
 
 @click.command("exclude", cls=Command)

@@ -54,6 +54,7 @@ def address_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 # ---- `si serve`
 
+
 @click.command("serve", cls=Command)
 @click.option("--bind", metavar="ADDRESS", help="unix:PATH, in a directory that is yours alone, or HOST:PORT.")
 @click.option("--groups", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -89,6 +90,7 @@ def serve(
 
 # ---- `si check`
 
+
 @click.command("check", cls=Command)
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @json_option
@@ -98,7 +100,7 @@ def check(file: Path, as_json: bool) -> int:
     Without faults print its partitions, placement rules and queues, with their guarantees and maxima.
     """
     need_packages()
-    from fluxsched.yunikorn.config.reader import check_config_file
+    from fluxsched.yunikorn.config import check_config_file
 
     report = check_config_file(file)
     if as_json:
@@ -112,6 +114,7 @@ def check(file: Path, as_json: bool) -> int:
 
 
 # ---- `si dump`
+
 
 @click.command("dump", cls=Command)
 @click.option("--rm", "rm_id", metavar="ID", default="", help="Only of this resource manager. [default: all]")
@@ -131,6 +134,7 @@ def dump(address: str | None, rm_id: str, cert: Path | None, key: Path | None, c
 
 
 # ---- `si rm`
+
 
 @click.command("rm", cls=Command)
 @click.option("--group", metavar="GROUP", default="default", show_default=True, shell_complete=complete_groups,

@@ -4,9 +4,9 @@ ends.
 Law: only the scheduler's own "never" refuses a job. If its group has no scheduler, or none answers in time, it is
 submitted and waits; whatever else is wrong with it the submission says. One question serves all copies of a job. One
 stream reports all ends; of output streams OUTPUTS_MAX are open at a time, those of the jobs submitted first. Every
-template is checked before anything is submitted. The first job goes alone, for its id is the array's and whatever
-refuses it refuses the others too; they follow many at a time. What the instance refuses then is reported, with its
-template, and the others stay.
+template is checked before anything is submitted. Jobs that differ in a few texts only go in one request, as a jobspec
+and these texts. The first job's id is the array's, and whatever refuses it refuses the others too. What the instance
+refuses later is reported, with its template, and the others stay.
 """
 
 from __future__ import annotations
@@ -19,19 +19,51 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
-from itertools import chain
+from functools import partial, wraps
+from itertools import chain, groupby, islice
 from typing import Any, NamedTuple
 
 import click
 
-from fluxsched.cli.attach import OWN, OutputWriter, attach, outage_hint, own_input, report_end, window_of
-from fluxsched.cli.base import Command, EndedBySignal, EndingSignals, warn
-from fluxsched.cli.jobspec_options import AFTER_ARRAY, COPIES_MAX, UNSATISFIABLE, build, job_options, parse_copies
+from fluxsched.cli.attach import (
+    OWN,
+    OutputWriter,
+    attach,
+    outage_hint,
+    own_input,
+    report_end,
+    show_notices,
+    window_of,
+)
+from fluxsched.cli.base import COMMAND_LAST, Command, EndedBySignal, EndingSignals, warn
+from fluxsched.cli.jobspec_options import (
+    AFTER_ARRAY,
+    COPIES_MAX,
+    UNSATISFIABLE,
+    build,
+    job_options,
+    parse_copies,
+)
 from fluxsched.cli.options import Converted, InstanceHandle, connect, parse_jobid, uri_option
-from fluxsched.cli.output import ProgressLine, duration_text, jobid_text, plural, print_flushed, print_json
+from fluxsched.cli.output import (
+    Field,
+    ProgressLine,
+    duration_text,
+    jobid_text,
+    parse_format,
+    plural,
+    print_flushed,
+    print_json,
+    print_table,
+    time_text,
+)
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobfields import WHEN_MAX
 from fluxsched.core.jobid import format_f58, parse_jobids
+from fluxsched.core.jobspec import ARRAY_JOBS_MAX, ARRAY_TEXTS_MAX, AskedSize, parse_sizes
+from fluxsched.core.quantities import format_duration
+from fluxsched.core.request import Count
+from fluxsched.core.text import is_text
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, LimitExceeded, Refused, RPCError
 from fluxsched.system.clock import SystemClock
 
@@ -196,10 +228,23 @@ class Template(NamedTuple):
     said: str = ""
     antecedents: Mapping[int | None, Sequence[int]] = {}
     """Of each copy, the jobs of other arrays that must have succeeded: what `paired` finds."""
+    own_command: Sequence[str] | None = None
+    """The command in place of that of the options, which the template then has in common with others."""
+
+    @property
+    def is_copied(self) -> bool:
+        """Return whether it has copies by id."""
+        return self.copies.ids != (None,)
+
+    @property
+    def command(self) -> Sequence[str]:
+        """Return the words of the command."""
+        words: Sequence[str] = self.options["command"] if self.own_command is None else self.own_command
+        return words
 
     def job(self, copy: int | None) -> dict[str, Any]:
         """Return the jobspec of one copy. Raises InvalidValue."""
-        options = self.options
+        options = self.options if self.own_command is None else {**self.options, "command": self.own_command}
         if self.antecedents:
             after = [{"scheme": "afterok", "value": format_f58(jobid)} for jobid in self.antecedents[copy]]
             options = {**options, "dependencies": [*options["dependencies"], after]}
@@ -326,28 +371,51 @@ def _members(handle: InstanceHandle, texts: tuple[str, ...], count: int) -> list
 
 
 def check(templates: Sequence[Template]) -> list[dict[str, Any]]:
-    """Return the first job of each template. Raises LimitExceeded above COPIES_MAX jobs, InvalidValue naming templates.
+    """Return the first job of each group of `alike` ones. Raises LimitExceeded above COPIES_MAX jobs, InvalidValue
+    naming templates.
     """
     count = sum(len(template.copies.ids) for template in templates)
     if count > COPIES_MAX:
         raise LimitExceeded(f"{count:,} jobs exceed the limit of {COPIES_MAX:,} at a time: submit them in parts")
-    made, faults = [], []
-    for template in templates:
-        try:
-            made.append(template.job(template.copies.ids[0]))
-        except InvalidValue as fault:
-            if not template.said:
-                raise
-            faults.append(f"{template.said}: {fault}")
+    if count > 1 and any(template.options["notify"] for template in templates):
+        raise click.UsageError(
+            f"--notify would tell of {count:,} jobs: --wait for them, or give --notify to a job that depends on them"
+        )
+    made: list[dict[str, Any]] = []
+    faults: list[tuple[str, str]] = []
+    for group in alike(templates):
+        for at, template in enumerate(group):
+            if at and all(map(_is_word, template.command)) and template.command[0]:
+                continue  # nothing else of it is unlike the first
+            try:
+                jobspec = template.job(template.copies.ids[0])
+            except InvalidValue as fault:
+                if not template.said:
+                    raise
+                faults.append((template.said, str(fault)))
+            else:
+                made += [] if at else [jobspec]
     if faults:
-        more = [f"and {len(faults) - REFUSALS_SHOWN_MAX} more"] if len(faults) > REFUSALS_SHOWN_MAX else []
-        raise InvalidValue("; ".join(faults[:REFUSALS_SHOWN_MAX] + more))
+        raise InvalidValue("; ".join(each_once(faults)))
     return made
+
+
+def each_once(faults: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the faults of templates, each once behind all that have it; at most REFUSALS_SHOWN_MAX of either."""
+    having: dict[str, list[str]] = {}
+    for said, fault in faults:
+        having.setdefault(fault, []).append(said)
+    return _first_ones([f"{', '.join(_first_ones(said))}: {fault}" for fault, said in having.items()])
+
+
+def _first_ones(texts: list[str]) -> list[str]:
+    more = len(texts) - REFUSALS_SHOWN_MAX
+    return texts[:REFUSALS_SHOWN_MAX] + ([f"and {more} more"] if more > 0 else [])
 
 
 def submit_array(handle: InstanceHandle, templates: Sequence[Template], after: After) -> int:
     """Submit all copies of all templates that were checked, print their ids, and wait as wished: the exit status."""
-    is_array = len(templates) > 1 or templates[0].copies.ids != (None,)
+    is_array = len(templates) > 1 or templates[0].is_copied
     ids: list[int] = []
     faults: list[tuple[str, FluxschedError]] = []
     unread: OSError | None = None
@@ -367,7 +435,8 @@ def submit_array(handle: InstanceHandle, templates: Sequence[Template], after: A
         raise unread
     if not ids:
         [(name, fault)] = faults
-        raise Refused(f"{name}: {fault}" if name else str(fault), fault.errnum)
+        refused = [(name, str(fault)), *_refused_besides(handle, templates)]
+        raise Refused("; ".join(each_once(refused)) if name else str(fault), fault.errnum)
     if after.as_json:
         print_json({"ids": ids, **({"array": ids[0]} if is_array else {})})
     for name, fault in faults[:REFUSALS_SHOWN_MAX]:
@@ -376,6 +445,7 @@ def submit_array(handle: InstanceHandle, templates: Sequence[Template], after: A
         warn(f"not submitted: {plural(len(faults) - REFUSALS_SHOWN_MAX, 'job')} more")
     status = 1 if faults else 0
     if not (after.quiet or after.as_json) and sys.stderr.isatty():
+        show_notices(handle)
         outage_hint(handle, ids[0])
     if not (after.wait or after.watch or after.progress or after.jps):
         return status
@@ -383,36 +453,199 @@ def submit_array(handle: InstanceHandle, templates: Sequence[Template], after: A
     return max(status, follow(handle, ids, **shown))
 
 
+def _refused_besides(handle: InstanceHandle, templates: Sequence[Template]) -> list[tuple[str, str]]:
+    """Return which others the instance would not accept either, and why: asked about are the first job of each of the
+    next WHEN_MAX groups of `alike` ones, of which nothing is submitted.
+    """
+    others = [group[0] for group in islice(alike(templates), 1, WHEN_MAX + 1)]
+    if not others:
+        return []
+    request = {"jobspecs": [each.job(each.copies.ids[0]) for each in others], "urgency": others[0].options["urgency"]}
+    try:
+        found = handle.rpc("job-manager.when", request)["estimates"]
+    except RPCError:  # an older instance, or the urgency is not for this user
+        return []
+    return [(each.said, answer["when"]) for each, answer in zip(others, found, strict=True) if answer["refused"]]
+
+
 def _submitted(
     handle: InstanceHandle, templates: Sequence[Template], is_array: bool
 ) -> Iterator[tuple[str, int | FluxschedError]]:
     """Each job's name and its id or why it was refused, in order."""
-    jobs = ((template, copy) for template in templates for copy in template.copies.ids)
-    names: list[str] = []
-
-    def requests(some: Iterator[tuple[Template, int | None]], array: int | None) -> Iterator[dict[str, Any]]:
-        for template, copy in some:
-            jobspec = template.job(copy)
-            if array is not None:
-                jobspec["attributes"]["system"]["array"] = array
-            names.append(template.name(copy))
-            options = template.options
-            flags = {"flags": options["flags"]} if options["flags"] else {}
-            yield {"jobspec": jobspec, "urgency": options["urgency"], **flags}
-
-    [first] = handle.rpc_each("job-manager.submit", requests(iter([next(jobs)]), 0 if is_array else None))
-    if isinstance(first, FluxschedError):
-        yield names[0], first
+    if not is_array:
+        [template] = templates
+        options, [copy] = template.options, template.copies.ids
+        request = {"jobspec": template.job(copy), "urgency": options["urgency"], **_flags(options)}
+        for answer in handle.rpc_each("job-manager.submit", [request]):
+            yield template.name(copy), answer if isinstance(answer, FluxschedError) else int(answer["id"])
         return
-    others = handle.rpc_each("job-manager.submit", requests(jobs, int(first["id"])))
-    for at, answer in enumerate(chain([first], others)):
-        yield names[at], answer if isinstance(answer, FluxschedError) else int(answer["id"])
+    names = deque[list[str]]()
+    array = 0
+
+    def payloads(some: Iterable[ArrayRequest]) -> Iterator[dict[str, Any]]:
+        for request in some:
+            names.append(request.names())
+            yield request.payload(array)
+
+    requests = (request for group in alike(templates) for request in requests_of(group))
+    for first in (True, False):
+        source = [next(requests)] if first else requests
+        for answer in handle.rpc_each("job-manager.submit-array", payloads(source), window=REQUESTS_WINDOW):
+            found = _answers(answer, names.popleft())
+            if not array:
+                array = next((each for _, each in found if isinstance(each, int)), 0)
+            yield from found if array else found[:1]
+        if not array:
+            return
+
+
+def _answers(answer: Mapping[str, Any] | RPCError, names: Sequence[str]) -> list[tuple[str, int | FluxschedError]]:
+    """Return the id or the fault of each job of a request."""
+    if isinstance(answer, FluxschedError):
+        return [(name, answer) for name in names]
+    faults = {at: RPCError(text, errnum) for at, errnum, text in answer["refused"]}
+    return [(name, faults.get(at) or int(answer["ids"][at])) for at, name in enumerate(names)]
+
+
+def _flags(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"flags": options["flags"]} if options["flags"] else {}
+
+
+# ---- requests of many jobs
+
+REQUESTS_WINDOW = 8
+"""Requests of an array that are under way: each is one turn of the instance."""
+
+TEXTS_CHARS_MAX = 1 << 20
+"""Characters of the texts of one request: messages have some megabytes."""
+
+_SHELL = ("attributes", "system", "shell", "options")
+_PATHS: Mapping[str, tuple[str, ...]] = {
+    "job_name": ("attributes", "system", "job", "name"),
+    "input": (*_SHELL, "input", "stdin", "path"),
+    "output": (*_SHELL, "output", "stdout", "path"),
+    "error": (*_SHELL, "output", "stderr", "path"),
+}
+"""Places in the jobspec of options that a request can have for each job."""
+
+
+def _is_word(word: str) -> bool:
+    return is_text(word) and "\0" not in word
+
+
+def alike(templates: Sequence[Template]) -> Iterator[list[Template]]:
+    """Yield the templates in groups, in order: those of one differ in words of their commands only."""
+
+    def key(template: Template) -> tuple[int, int]:
+        is_own = template.own_command is None or template.antecedents
+        return id(template) if is_own else id(template.options), len(template.command)
+
+    return (list(group) for _, group in groupby(templates, key))
+
+
+ArrayRow = tuple[Template, int | None, Sequence[str]]
+"""A template, the copy and its texts."""
+
+
+class ArrayRequest(NamedTuple):
+    """Jobs of one request: a jobspec, the paths of texts in it, and for each job its template, copy and texts."""
+
+    jobspec: dict[str, Any]
+    paths: Sequence[Sequence[str | int]]
+    jobs: Sequence[tuple[Template, int | None]]
+    texts: Sequence[Sequence[str]]
+
+    def names(self) -> list[str]:
+        """Return what errors call the jobs."""
+        return [template.name(copy) for template, copy in self.jobs]
+
+    def payload(self, array: int) -> dict[str, Any]:
+        """Return the payload that submits them as part of an array (0: a new one)."""
+        options = self.jobs[0][0].options
+        more = {"array": array, "urgency": options["urgency"], **_flags(options)}
+        return {"jobspec": self.jobspec, "paths": self.paths, "texts": self.texts, **more}
+
+
+def requests_of(group: Sequence[Template]) -> Iterator[ArrayRequest]:
+    """Yield the jobs of templates that are alike in requests, or each in its own if more than a few texts differ."""
+    jobs = ((template, copy) for template in group for copy in template.copies.ids)
+    first, copy = group[0], group[0].copies.ids[0]
+    jobspec = first.job(copy)
+    places = _places(group, jobspec)
+    if places is None:
+        for template, copy in jobs:
+            yield ArrayRequest(template.job(copy), [], [(template, copy)], [[]])
+        return
+    for some in _bounded((template, copy, [text(template, copy) for _, text in places]) for template, copy in jobs):
+        yield ArrayRequest(jobspec, [path for path, _ in places], [job[:2] for job in some], [job[2] for job in some])
+
+
+TextOf = Callable[[Template, int | None], str]
+DifferingText = tuple[Sequence[str | int], TextOf]
+
+
+def _places(group: Sequence[Template], jobspec: dict[str, Any]) -> list[DifferingText] | None:
+    """Return where the jobs differ, and how; None if they differ in more than their commands and places of `_PATHS`."""
+    first, copies = group[0], group[0].copies
+    options, is_copied = first.options, first.is_copied
+    found: list[DifferingText] = []
+    for at, words in enumerate(zip(*(template.command for template in group), strict=True)):
+        if len(set(words)) > 1 or (is_copied and CC in words[0]):
+            found.append((("tasks", 0, "command", at), partial(_word, at)))
+    if is_copied:
+        named = [name for name in _TEXTS if CC in (options[name] or "")]
+        elsewhere = [*options["env_rules"], *options["attributes"], *(os.path.dirname(options[name]) for name in named)]
+        if first.antecedents or options.get("parts") or any(CC in text for text in elsewhere) or {*named} - {*_PATHS}:
+            return None
+        found += [(_PATHS[name], partial(_option, name)) for name in named]
+        if copies.tell:
+            found.append((("attributes", "system", "environment", CC_VARIABLE), _cc))
+    is_there = all(_text_at(jobspec, path) == text(first, copies.ids[0]) for path, text in found)
+    return found if is_there and len(found) <= ARRAY_TEXTS_MAX else None
+
+
+def _word(at: int, template: Template, copy: int | None) -> str:
+    return _filled(template.command[at], copy)
+
+
+def _option(name: str, template: Template, copy: int | None) -> str:
+    return _filled(template.options[name], copy)
+
+
+def _cc(template: Template, copy: int | None) -> str:
+    return str(copy)
+
+
+def _filled(text: str, copy: int | None) -> str:
+    return text if copy is None else text.replace(CC, str(copy))
+
+
+def _text_at(tree: Any, path: Sequence[str | int]) -> Any:
+    try:
+        for key in path:
+            tree = tree[key]
+    except (LookupError, TypeError):
+        return None
+    return tree
+
+
+def _bounded(jobs: Iterable[ArrayRow]) -> Iterator[list[ArrayRow]]:
+    """Yield the jobs in as many as one request may have."""
+    some: list[ArrayRow] = []
+    chars = 0
+    for job in jobs:
+        size = sum(map(len, job[2]))
+        if some and (len(some) == ARRAY_JOBS_MAX or chars + size > TEXTS_CHARS_MAX):
+            yield some
+            some, chars = [], 0
+        some.append(job)
+        chars += size
+    if some:
+        yield some
 
 
 # ---- `submit` and `run`
 
-COMMAND_LAST = {"allow_interspersed_args": False, "ignore_unknown_options": False}
-"""Options end where the command begins."""
 PTY = "pty"
 """The shell option for a pseudo-terminal, as in Flux."""
 
@@ -424,16 +657,38 @@ def refuse_own_input(options: Mapping[str, Any]) -> None:
 
 
 @click.command("submit", cls=Command, context_settings=COMMAND_LAST)
+@click.option("--when", is_flag=True, help="Submit nothing: say when the job would start. COMMAND may be left out.")
+@click.option(
+    "--or",
+    "sizes",
+    multiple=True,
+    metavar="NODES[:LIMIT],...",
+    type=Converted("sizes", parse_sizes),
+    help="With --when: also for these numbers of nodes, such as 16,32 or 64:30m.",
+)
 @copy_options
 @after_options
 @uri_option
 @job_options
-def submit(cc: Idset | None, bcc: Idset | None, after: After, uri: str | None, dry_run: bool, **options: Any) -> int:
+def submit(
+    cc: Idset | None, bcc: Idset | None, after: After, uri: str | None, dry_run: bool,
+    when: bool, sizes: Sequence[Sequence[AskedSize]], **options: Any,
+) -> int:  # fmt: skip
     """Submit a job, or an array of copies, and print each id.
 
     Options come before COMMAND. Without --input the tasks read what `job attach` sends
     them. The id of the first copy identifies the array: cancel, wait, kill, urgency and jobs accept it as --array.
     """
+    if when or sizes:
+        if not when:
+            raise click.UsageError("--or adds sizes to a question: give --when, too")
+        if cc is not None or bcc is not None or dry_run:
+            raise click.UsageError(
+                "--when asks about one job, with --or about several sizes: without --cc or --dry-run"
+            )
+        if (count := 1 + sum(map(len, sizes))) > WHEN_MAX:
+            raise click.UsageError(f"{count} sizes, the limit is {WHEN_MAX}: ask about fewer at a time")
+        return ask_when(uri, options, list(chain.from_iterable(sizes)), after.as_json)
     refuse_own_input(options)
     [template] = paired([Template(options, copies_of(cc, bcc))], uri)
     jobspecs = check([template])
@@ -444,6 +699,58 @@ def submit(cc: Idset | None, bcc: Idset | None, after: After, uri: str | None, d
     with connect(uri) as handle:
         check_feasible(handle, jobspecs)
         return submit_array(handle, [template], after)
+
+
+# ---- `submit --when`
+
+
+class StartRow(NamedTuple):
+    """A size that was asked about, or the shorter limit with which it would start now."""
+
+    nodes: str
+    limit_s: float
+    start_s: float | None
+    when: str
+
+
+def ask_when(uri: str | None, options: Mapping[str, Any], sizes: Sequence[AskedSize], as_json: bool) -> int:
+    """Print when the job would start, with its own size and each of these; 1 if none would be accepted, or can run."""
+    own = options["time_limit"]
+    given = [(options["nodes"], own), *((nodes, own if limit_s is None else limit_s) for nodes, limit_s in sizes)]
+    command = options["command"] or (() if options.get("parts") else ("true",))
+    asked = [{**options, "command": command, "nodes": nodes, "time_limit": limit_s} for nodes, limit_s in given]
+    with connect(uri) as handle:
+        request = {"jobspecs": [build(each) for each in asked], "urgency": options["urgency"]}
+        found = handle.rpc("job-manager.when", request)["estimates"]
+    if as_json:
+        print_json(found)
+    else:
+        _print_starts(given, found)
+    return int(all(each["refused"] for each in found))
+
+
+def _print_starts(given: Sequence[AskedSize], found: Sequence[Mapping[str, Any]]) -> None:
+    now_s = SystemClock.wall_s()
+    rows: list[StartRow] = []
+    for (nodes, limit_s), answer in zip(given, found, strict=True):
+        size = "-" if nodes is None else str(Count.parse(nodes))
+        rows.append(StartRow(size, answer.get("limit") or limit_s or 0.0, answer["start"], answer["when"]))
+        if answer["short"]:
+            rows.append(StartRow(size, answer["short"], now_s, "it fits now, but not for longer"))
+
+    def starts(row: StartRow) -> str:
+        if row.start_s is None:
+            return "-"
+        return "now" if row.start_s - now_s < 1.0 else f"in {duration_text(row.start_s - now_s)}"
+
+    fields = {
+        "nodes": Field("NODES", lambda row: row.nodes),
+        "limit": Field("LIMIT", lambda row: format_duration(row.limit_s) if row.limit_s else "-"),
+        "start": Field("START", starts),
+        "at": Field("AT", lambda row: "-" if row.start_s is None else time_text(row.start_s, "%b%d %H:%M")),
+        "when": Field("WHY", lambda row: row.when),
+    }
+    print_table(rows, parse_format("{nodes:>5} {limit:<8} {start:<10} {at:<12} {when}", fields), fields)
 
 
 @click.command("run", cls=Command, context_settings=COMMAND_LAST)
@@ -470,6 +777,7 @@ def run(label_io: bool, pty: bool, uri: str | None, dry_run: bool, **options: An
         print_json(jobspec)
         return 0
     with connect(uri) as handle, own_job(handle, jobspec, options, _reason) as jobid:
+        show_notices(handle)
         return attach(handle, jobid, labelled=label_io, source=source, terminal=terminal)
 
 
@@ -497,14 +805,15 @@ def own_job(
     """
     with EndingSignals() as signals:
         check_feasible(handle, [jobspec])
-        with signals.hold():
-            jobid = submit_one(handle, jobspec, options)
+        signals.hold()
+        jobid = submit_one(handle, jobspec, options)
         try:
             signals.release()
             yield jobid
         except (KeyboardInterrupt, OSError) as end:
             try:
-                handle.rpc("job-manager.cancel", {"id": jobid, "note": reason(end)})
+                with connect(handle.uri) as another:  # the signal may have come within a message of the first
+                    another.rpc("job-manager.cancel", {"id": jobid, "note": reason(end)})
             except Disconnected as gone:
                 warn(f"{jobid_text(jobid)} is not canceled and may go on: {gone}")
             except RPCError:

@@ -16,13 +16,16 @@ from fluxsched.core.resources import Children, ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import Refused
 
-STATUS_STATES = ("avail", "exclude", "draining", "drained", "torpid", "lost", "drain", "online", "offline", "all")
+STATUS_STATES = (
+    "avail", "exclude", "draining", "drained", "torpid", "lost", "spare", "withheld", "drain", "online", "offline",
+    "all",
+)  # fmt: skip
 MADE_UP = "made-up"
 CLUSTER = "cluster"
 CLUSTER_MARK = ":"
 """Behind the name of its cluster in that of a host of another instance (rfc/clusters.md)."""
 """Name of the place of targets outside the machine of the instance (MADE_UP, CLUSTER)."""
-LIST_STATES = ("free", "allocated", "down", "up", "all")
+LIST_STATES = ("free", "allocated", "down", "spare", "withheld", "up", "all")
 
 
 class ResourceRow(NamedTuple):
@@ -54,7 +57,7 @@ def _nodelist(row: ResourceRow) -> str:
 def _state_colour(value: object) -> str | None:
     text = str(value).rstrip("*")
     return {"down": RED, "offline": RED, "lost": RED, "drained": YELLOW, "draining": YELLOW,
-            "torpid": YELLOW, "exclude": DIM}.get(text)  # fmt: skip
+            "torpid": YELLOW, "exclude": DIM, "spare": DIM, "withheld": DIM}.get(text)  # fmt: skip
 
 
 def _up_colour(value: object) -> str:
@@ -70,6 +73,7 @@ SHARED_FIELDS = {
     "ranks": Field("RANKS", lambda row: str(row.ranks)),
     "nodelist": Field("NODELIST", _nodelist),
     "where": Field("WHERE", _label("where")),
+    "replaces": Field("REPLACES", _label("replaces")),
     "rlist": Field("LIST", lambda row: row.source.restrict(row.ranks).summary()),
 }
 LIST_FIELDS = {"state": Field("STATE", _label("state"), _state_colour), **SHARED_FIELDS}
@@ -118,9 +122,23 @@ def list_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozenset
     rows = [
         ResourceRow({"state": state}, held.ranks, held) for state in states for held in [scheduler_view(answer, state)]
     ]
+    rows = [row for row in rows if row.ranks or row.labels["state"] not in ("spare", "withheld")]
     if "properties" in shown:
         rows = [piece for row in rows for piece in split([row], "properties", _public(row.source))]
-    return merged(_somewhere(rows, answer), shown)
+    return merged(_replacing(_somewhere(rows, answer), answer), shown)
+
+
+def _replacing(rows: Iterable[ResourceRow], answer: Mapping[str, Any]) -> list[ResourceRow]:
+    """Return the rows with spares in service apart, with the label `replaces`; not those of withheld cores."""
+    replaced, rows = answer.get("replaced", ()), list(rows)
+    if not replaced:
+        return rows
+    hosts = {info["replaces_host"]: Idset.one(info["target"]) for info in replaced}
+    return [
+        piece
+        for row in rows
+        for piece in (split([row], "replaces", hosts) if row.labels["state"] != "withheld" else [row])
+    ]
 
 
 def _somewhere(rows: Iterable[ResourceRow], answer: Mapping[str, Any]) -> list[ResourceRow]:
@@ -178,6 +196,8 @@ def scheduler_view(answer: Mapping[str, Any], state: str) -> ResourceSet:
     allocated = ResourceSet.parse(answer["allocated"])
     if state == "free":
         return _with_cores(total - down - allocated, total)
+    if state in ("spare", "withheld"):
+        return ResourceSet.parse(answer[state]) if answer.get(state) else ResourceSet()
     return {"down": down, "allocated": allocated}.get(state, ResourceSet())
 
 
@@ -196,12 +216,13 @@ def status_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozens
     named = [("exclude", source.ranks - left)]
     for row in parts:
         left -= row.ranks
-    for name in ("lost", "torpid"):
-        ranks = Idset.parse(answer.get(name, "")) & left
+    idle = answer.get("groups", {}).get("spares", "") if answer.get("spares") else ""
+    for name, text in (("lost", answer.get("lost", "")), ("torpid", answer.get("torpid", "")), ("spare", idle)):
+        ranks = Idset.parse(text) & left
         left -= ranks
         named.append((name, ranks))
     rows = [ResourceRow(_labels(state), ranks, source) for state, ranks in [("avail", left), *named] if ranks] + parts
-    rows += part_rows(answer, source)
+    rows += part_rows(answer.get("parts", ()), source) + part_rows(answer.get("withheld", ()), source)
     rows = [_with_availability(row, ranks, is_up) for row in rows
             for ranks, is_up in ((row.ranks - offline, True), (row.ranks & offline, False)) if ranks]  # fmt: skip
     rows = [row for row in rows if _wanted(row, frozenset(states))]
@@ -209,7 +230,7 @@ def status_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozens
         rows = split(rows, "properties", _public(source))
     if "group" in shown:
         rows = split(rows, "group", {name: Idset.parse(ids) for name, ids in answer.get("groups", {}).items()})
-    return merged(_somewhere(rows, answer), shown)
+    return merged(_replacing(_somewhere(rows, answer), answer), shown)
 
 
 def drain_rows(answer: Mapping[str, Any], source: ResourceSet) -> list[ResourceRow]:
@@ -224,10 +245,10 @@ def drain_rows(answer: Mapping[str, Any], source: ResourceSet) -> list[ResourceR
     ]
 
 
-def part_rows(answer: Mapping[str, Any], source: ResourceSet) -> list[ResourceRow]:
-    """Return the rows of targets of which parts are drained: one row a reason, time, user and state."""
+def part_rows(lines: Iterable[Mapping[str, Any]], source: ResourceSet) -> list[ResourceRow]:
+    """Return the rows of targets of which parts are drained or withheld: one row a reason, time, user and state."""
     found: list[ResourceRow] = []
-    for info in sorted(answer.get("parts", ()), key=lambda info: (info["timestamp"], info["targets"])):
+    for info in sorted(lines, key=lambda info: (info["timestamp"], info["targets"])):
         labels = _labels(info["state"], info["reason"], _user(info.get("user")), info["timestamp"])
         parts = Children(Idset.parse(info.get("cores", "")), Idset.parse(info.get("gpus", "")))
         found.append(ResourceRow(labels | {"parts": str(parts)}, Idset.parse(info["targets"]) & source.ranks, source))
@@ -239,7 +260,7 @@ def drain_list(answer: Mapping[str, Any], shown: frozenset[str]) -> list[Resourc
     source, offline = ResourceSet.parse(answer["R"]), _gone(answer)
     rows = [
         ResourceRow({**row.labels, "state": f"{row.labels['state']}{mark}"}, ranks, source)
-        for row in [*drain_rows(answer, source), *part_rows(answer, source)]
+        for row in [*drain_rows(answer, source), *part_rows(answer.get("parts", ()), source)]
         for ranks, mark in ((row.ranks - offline, ""), (row.ranks & offline, "*"))
         if ranks
     ]
@@ -324,7 +345,8 @@ def known_switches(resources: ResourceSet) -> Topology:
 
 
 def _rows(topology: Topology, answer: Mapping[str, Any], wanted: Idset | None) -> list[ResourceRow]:
-    """Return a row for each switch, those below it after it, then one for the targets under none; without empty ones.
+    """Return a row for each switch, those below it after it, then one for the targets under none; without empty
+    ones.
     """
     source, allocated = ResourceSet.parse(answer["all"]), ResourceSet.parse(answer["allocated"]).ranks
     down = source.ranks - (source - ResourceSet.parse(answer["down"])).ranks

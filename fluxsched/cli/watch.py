@@ -42,7 +42,8 @@ def has_screen() -> bool:
 
 
 class PressedKeys:
-    """Keys that are pressed while a screen is shown; `quit` once one is a q. `stale` if the screen must be drawn anew.
+    """Keys that are pressed while a screen is shown; `quit` once one is a q. `stale` if the screen must be drawn
+    anew.
     """
 
     def __init__(self, fd: int) -> None:
@@ -138,9 +139,7 @@ class Watched(NamedTuple):
 class _Changes:
     """Stream of changes from an instance; `take` is called with each."""
 
-    def __init__(
-        self, handle: InstanceHandle, topic: str, request: dict[str, Any] | None, take: TakeChange
-    ) -> None:
+    def __init__(self, handle: InstanceHandle, topic: str, request: dict[str, Any] | None, take: TakeChange) -> None:
         self._take = take
         self._ended = False
         self._fault: RPCError | None = None
@@ -169,7 +168,8 @@ class Screen(Protocol):
 
     @property
     def pause_s(self) -> float:
-        """Return the time from one request to the next as it is now (seconds); without an end until something changes.
+        """Return the time from one request to the next as it is now (seconds); without an end until something
+        changes.
         """
 
     def ask(self, height: int) -> None:

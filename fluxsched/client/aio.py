@@ -174,9 +174,7 @@ class AsyncHandle(AsyncCalls):
         """Return whether the connection is lost for good."""
         return self._gone.done()
 
-    def rpc(
-        self, topic: str, payload: Object | None = None, *, timeout_s: float | None = TIMEOUT_S
-    ) -> Reply[Object]:
+    def rpc(self, topic: str, payload: Object | None = None, *, timeout_s: float | None = TIMEOUT_S) -> Reply[Object]:
         """Send one request and return its response; `RPCError` carries the peer's errno and text."""
         return self._ask(topic, payload, framing.unpack_answer, timeout_s)
 
@@ -213,9 +211,7 @@ class AsyncHandle(AsyncCalls):
             ids.append(answer)
         return ids
 
-    def _ask(
-        self, topic: str, payload: object, read: Callable[[bytes | None], R], timeout_s: float | None
-    ) -> Reply[R]:
+    def _ask(self, topic: str, payload: object, read: Callable[[bytes | None], R], timeout_s: float | None) -> Reply[R]:
         loop = self._loop
         reply = Reply(read, loop)
         try:

@@ -11,14 +11,14 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from fluxsched.client.calls import TIMEOUT_S, BlockingCalls, Object, TypedCall
+from fluxsched.client.calls import TIMEOUT_S, BlockingCalls, Object, TypedCall, as_object
 from fluxsched.client.find import find_uri, key_for
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Disconnected, FluxschedError, RPCError
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message, pack_bundles
 from fluxsched.protocol.sessions import Answer, tell
-from fluxsched.system.clock import SystemClock, sleep
+from fluxsched.system.clock import SystemClock
 from fluxsched.transport.zeromq import BlockingClient
 
 P = ParamSpec("P")
@@ -106,7 +106,7 @@ class Handle(BlockingCalls):
             if not is_begun:
                 began()
                 is_begun = True
-            sleep(delay_s)
+            SystemClock.sleep(delay_s)
             with contextlib.suppress(Disconnected):
                 self._exchange(BlockingClient(self.uri, keys=key_for(self.uri, self._key)))
                 return
@@ -148,9 +148,7 @@ class Handle(BlockingCalls):
             self.tell("instance.goodbye")
         self._client.close()
 
-    def rpc(
-        self, topic: str, payload: Object | None = None, *, timeout_s: float | None = TIMEOUT_S
-    ) -> Object:
+    def rpc(self, topic: str, payload: Object | None = None, *, timeout_s: float | None = TIMEOUT_S) -> Object:
         """Send one request and return its response; `RPCError` carries the peer's errno and text."""
         return framing.unpack_answer(self._answered(topic, payload, timeout_s))
 
@@ -256,11 +254,9 @@ class Handle(BlockingCalls):
             ids.append(answer)
         return ids
 
-    def submit_each(
-        self, jobspecs: Iterable[Jobspec | Object], urgency: int = 16
-    ) -> list[int | RPCError]:
+    def submit_each(self, jobspecs: Iterable[Jobspec | Object], urgency: int = 16) -> list[int | RPCError]:
         """Submit several jobs at once; in order the id of each, or why it was refused."""
-        bodies = (jobspec.to_json() if isinstance(jobspec, Jobspec) else jobspec for jobspec in jobspecs)
+        bodies = map(as_object, jobspecs)
         requests = ({"jobspec": body, "urgency": urgency} for body in bodies)
         answers = self.rpc_each("job-manager.submit", requests)
         return [answer if isinstance(answer, RPCError) else int(answer["id"]) for answer in answers]

@@ -14,9 +14,10 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Type
 from msgspec import to_builtins
 
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import InvalidValue
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import RESPONSE, Message, decode, unpack_bundle
-from fluxsched.protocol.messages import jobs, resource
+from fluxsched.protocol.messages import instance, jobs, resource
 from fluxsched.protocol.messages.common import Empty, Payload
 from fluxsched.protocol.messages.instance import (
     IntervalsRequest,
@@ -120,6 +121,16 @@ def _object(response: Payload) -> Object:
     return found
 
 
+def as_object(jobspec: Jobspec | Object) -> Object:
+    """Return a jobspec as requests have it. Raises InvalidValue for what is none, such as the words of a command."""
+    if isinstance(jobspec, Jobspec):
+        return jobspec.to_json()
+    if not isinstance(jobspec, Mapping):
+        text = f"{jobspec!r:.80} is no jobspec: give Jobspec.from_command([...]), or a jobspec's JSON as a dict"
+        raise InvalidValue(text)
+    return jobspec
+
+
 class InstanceCalls:
     """The table, and the calls that wait for their answers: their tokens are called with them."""
 
@@ -130,7 +141,22 @@ class InstanceCalls:
     @rpc("job-manager.submit", jobs.SubmitResponse, lambda response: response.id)
     def submit(self, jobspec: Jobspec | Object, urgency: int = jobs.URGENCY_DEFAULT) -> Payload:
         """Submit one job; its id, once the job is on disk."""
-        return jobs.SubmitRequest(jobspec.to_json() if isinstance(jobspec, Jobspec) else jobspec, urgency)
+        return jobs.SubmitRequest(as_object(jobspec), urgency)
+
+    @rpc("job-manager.submit-array", jobs.SubmitArrayResponse, _object)
+    def submit_array(
+        self,
+        jobspec: Jobspec | Object,
+        paths: Sequence[Sequence[str | int]],
+        texts: Sequence[Sequence[str]],
+        array: int = 0,
+        urgency: int = jobs.URGENCY_DEFAULT,
+    ) -> Payload:
+        """Submit jobs that differ in the texts at these paths of the jobspec (SubmitArrayResponse), as a new array or
+        the next of one.
+        """
+        rows, places = [list(row) for row in texts], [list(path) for path in paths]
+        return jobs.SubmitArrayRequest(as_object(jobspec), places, rows, array, urgency)
 
     @rpc("job-manager.wait", jobs.WaitResponse, _object, None)
     def wait(self, jobid: int, *, timeout_s: float | None = None, follow: bool = True) -> Payload:
@@ -156,10 +182,11 @@ class InstanceCalls:
 
     @rpc("resource.undrain", Empty, _discard_response)
     def undrain(
-        self, targets: str, reason: str | None = None, mode: str | None = None, cores: str = "", gpus: str = ""
-    ) -> Payload:
-        """Return drained targets, or only these cores and GPUs of each, to service."""
-        return resource.UndrainRequest(targets, reason, mode, cores, gpus)
+        self, targets: str, reason: str | None = None, mode: str | None = None, cores: str = "", gpus: str = "",
+        only: str | None = None,
+    ) -> Payload:  # fmt: skip
+        """Return drained targets, or only these cores and GPUs of each, to service; or lift `only` this reason."""
+        return resource.UndrainRequest(targets, reason, mode, cores, gpus, only)
 
     @rpc("resource.outage-add", resource.OutageAddResponse, lambda response: response.name)
     def add_outage(
@@ -171,11 +198,20 @@ class InstanceCalls:
         every_s: float = 0.0,
         name: str | None = None,
         reason: str = "",
+        end_jobs: bool = False,
+        queue: str = "",
+        reservation: bool = False,
+        users: list[str] | None = None,
+        nodes: int = 0,
     ) -> Payload:
-        """Plan an outage of targets, from one time to another (seconds since the epoch); its name, once on disk."""
+        """Plan an outage of targets, from one time to another (seconds since the epoch); its name, once on disk.
+
+        A reservation is for jobs (of these users, all if there are none) that name it; with `nodes`, so many targets.
+        """
         return resource.OutageAddRequest(
-            targets=targets, from_=from_s, until=until_s, every=every_s, name=name, reason=reason
-        )
+            targets=targets, from_=from_s, until=until_s, every=every_s, name=name, reason=reason, end_jobs=end_jobs,
+            queue=queue, reservation=reservation, users=tuple(users or ()), nodes=nodes,
+        )  # fmt: skip
 
     @rpc("resource.outage-remove", Empty, _discard_response)
     def remove_outage(self, name: str) -> Payload:
@@ -185,6 +221,21 @@ class InstanceCalls:
     @rpc("resource.outage-list", resource.OutagesResponse, _object)
     def outages(self) -> Payload:
         """Return all planned outages (OutagesResponse)."""
+        return Empty()
+
+    @rpc("instance.notice-add", instance.NoticeAddResponse, lambda response: response.id)
+    def add_notice(self, text: str, until_s: float | None = None) -> Payload:
+        """Show all users a text until a time (seconds since the epoch), or until it is removed; its number."""
+        return instance.NoticeAddRequest(text=text, until=until_s)
+
+    @rpc("instance.notice-remove", Empty, _discard_response)
+    def remove_notice(self, numbers: Sequence[int] | None = None) -> Payload:
+        """Remove the notices with these numbers; None for all of them."""
+        return instance.NoticeRemoveRequest(None if numbers is None else list(numbers))
+
+    @rpc("instance.notice-list", instance.NoticesResponse, _object)
+    def notices(self) -> Payload:
+        """Return the notices that are shown now (NoticesResponse)."""
         return Empty()
 
     @stream("job-manager.watch", jobs.WatchResponse)
@@ -218,6 +269,11 @@ class InstanceCalls:
     def reasons(self, ids: Sequence[int]) -> Payload:
         """Why those of these jobs wait that do (ReasonsResponse)."""
         return ReasonsRequest(list(ids))
+
+    @rpc("job-manager.when", jobs.WhenResponse, _object)
+    def when(self, jobspecs: Sequence[Jobspec | Object], urgency: int = jobs.URGENCY_DEFAULT) -> Payload:
+        """Return when each of these jobs would start if it alone were submitted now (WhenResponse); none is."""
+        return jobs.WhenRequest([as_object(jobspec) for jobspec in jobspecs], urgency)
 
     @rpc("sched.plan", PlanResponse, _object)
     def plan(self, group: str = "default", max_entries: int | None = None) -> Payload:

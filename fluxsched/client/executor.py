@@ -39,9 +39,10 @@ EventCallback = Callable[["JobFuture", Object], object]
 class JobError(FluxschedError):
     """A job that ended by an exception (RFC 21) or, if it was a call, without a result; its output may say more."""
 
-    def __init__(self, jobid: int, reason: str) -> None:
+    def __init__(self, jobid: int, reason: str, exception_type: str | None = None) -> None:
         super().__init__(f"job {format_f58(jobid)}: {reason}")
         self.jobid = jobid
+        self.exception_type = exception_type
 
 
 class _Connection:
@@ -135,11 +136,11 @@ class JobFuture(Future[Any]):
         with suppress(FluxschedError):  # refused, or over meanwhile
             await handle.cancel(await asyncio.wrap_future(self._accepted))
 
-    async def run(self, handle: AsyncHandle, jobspec: Jobspec | Object, *, is_call: bool) -> None:
-        """Run the job and set the result: for the executor."""
+    async def run(self, handle: AsyncHandle, work: Jobspec | Object | int, *, is_call: bool) -> None:
+        """Submit the job, unless its id is given, wait for it and set the result: for the executor."""
         try:
             try:
-                jobid = await handle.submit(jobspec)
+                jobid = work if isinstance(work, int) else await handle.submit(work)
             except FluxschedError as fault:
                 self._accepted.set_exception(fault)
                 raise
@@ -174,15 +175,14 @@ class Executor(BaseExecutor):
         is_call = callable(work)
         if (args or kwargs) and not is_call:
             raise InvalidValue("only a callable takes arguments: give a command as one list of words")
-        jobspec = self._call(work, args, kwargs) if is_call else self._jobspec(work)
-        with self._lock:
-            if self._is_shut:
-                raise RuntimeError("the executor is shut down: it takes no more work")
-            future = JobFuture(self._connection)
-            self._open.add(future)
-            self._connection.start(lambda handle: future.run(handle, jobspec, is_call=is_call))
-        future.add_done_callback(self._open.discard)
-        return future
+        return self._follow(self._call(work, args, kwargs) if is_call else self._jobspec(work), is_call=is_call)
+
+    def attach(self, jobid: int) -> JobFuture:
+        """Return the future of a job that was submitted before; its result is the exit status.
+
+        `shutdown` waits for it as for the executor's own.
+        """
+        return self._follow(jobid, is_call=False)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more work; with `wait` return once all jobs are over, which `cancel_futures` cancels."""
@@ -193,6 +193,16 @@ class Executor(BaseExecutor):
             for future in left:
                 future.cancel()
         self._connection.close(wait)
+
+    def _follow(self, work: Jobspec | Object | int, *, is_call: bool) -> JobFuture:
+        with self._lock:
+            if self._is_shut:
+                raise RuntimeError("the executor is shut down: it takes no more work")
+            future = JobFuture(self._connection)
+            self._open.add(future)
+            self._connection.start(lambda handle: future.run(handle, work, is_call=is_call))
+        future.add_done_callback(self._open.discard)
+        return future
 
     def _jobspec(self, work: Any) -> Jobspec | Object:
         if isinstance(work, Jobspec | Mapping):
@@ -215,7 +225,7 @@ async def _result(handle: AsyncHandle, jobid: int, *, is_call: bool) -> Any:
     """Wait for a job; return its exit status or the result of the call. Raises JobError, or what the call raised."""
     ended = await anext(handle.stream("job-manager.wait-all", {"ids": [jobid]}))
     if ended.get("exception_type") is not None or ended["status"] < 0:
-        raise JobError(jobid, ended["errstr"])
+        raise JobError(jobid, ended["errstr"], ended.get("exception_type"))
     if not is_call:
         return os.waitstatus_to_exitcode(ended["status"])
     if not ended["success"]:

@@ -2,8 +2,8 @@
 
 An instance describes itself in `instance.json` of its run directory. One rule for both clients and all helpers: an
 instance with a state directory has one address and is looked for there; one that ended in good order, or leaves no
-state, does not come back; others are looked for within a limit. A client's own key is a file: only its path is ever an
-option or a variable, never the key.
+state, does not come back; others, such as one at a path of `--bind`, are looked for within a limit. A client's own key
+is a file: only its path is ever an option or a variable, never the key.
 """
 
 from __future__ import annotations
@@ -74,8 +74,10 @@ def attempts(uri: str, within_s: float = RECONNECT_S, *, also_stopped: bool = Fa
 
 
 def may_come_back(uri: str, *, also_stopped: bool = False) -> bool:
-    """Return whether an instance may be at `uri` again, by what it has written; of one elsewhere nothing is known."""
-    if not _is_local(uri):
+    """Return whether an instance may be at `uri` again, by what it has written; of one elsewhere, or at a path of its
+    administrator's choice, nothing is known.
+    """
+    if not _is_local(uri) or _is_chosen(uri):
         return True
     info = _written_at(uri)
     if info is not None:  # it lives, or was killed: what ends in good order removes this
@@ -86,6 +88,12 @@ def may_come_back(uri: str, *, also_stopped: bool = False) -> bool:
 
 def _is_local(uri: str) -> bool:
     return "://" not in uri or uri.startswith(("ipc://", "local://"))
+
+
+def _is_chosen(uri: str) -> bool:
+    """Return whether a local address is of `--bind` rather than that of a run directory."""
+    directory = Path(uri.partition("://")[2]).parent
+    return directory.is_dir() and not directory.name.startswith(PREFIX)
 
 
 def _written_at(uri: str) -> dict[str, Any] | None:
@@ -100,6 +108,7 @@ def _written_at(uri: str) -> dict[str, Any] | None:
 
 
 # ---- instances that run
+
 
 def write_info(run_directory: Path, info: dict[str, Any]) -> None:
     """Describe a running instance for `find_uri`; the file is replaced atomically."""
@@ -188,6 +197,7 @@ def parent_of(handle: AsksInstance) -> str:
 
 
 # ---- one's own key
+
 
 def key_for(uri: str, path: str | os.PathLike[str] | None = None) -> KeyPair | None:
     """Return the keys that a client at `uri` needs: None where the address names no key of its server."""

@@ -2,15 +2,22 @@
 
 Law: a job's lease is stored in the transaction of its `alloc` event, and removed in that of its end. Of a silent
 cluster `job why` says so, since when, and what can be done about it, not that its targets are down.
+
+The `lease` service: jobs that another instance has run here, each once by its name (rfc/clusters.md).
+
+Law: a name is in the store from the transaction of its job's submit until its holder has stored the job's end, so a
+submit that comes again finds the job whatever was killed between. A holder has one session, its latest: what an earlier
+one sent and comes late is refused, so that what a holder was told of a name stays true.
 """
 
 from __future__ import annotations
 
 import errno
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,22 +25,210 @@ from fluxsched.clusters.links import ClusterConnection, ClusterLink, ClusterPace
 from fluxsched.clusters.loop import STORED_KIND, ClusterLoop, LeaseReports, OfferedTargets, OpenClient, OutputCopy
 from fluxsched.config.values import ClusterSettings
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.job_text import Why, and_in_clusters
 from fluxsched.core.jobid import format_f58
+from fluxsched.core.reasons import Why, and_in_clusters
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.text import there_are
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
-from fluxsched.executor.base import TERMINATING, JobLaunch, Reports, ResumedJob
+from fluxsched.executor.base import TERMINATING, JobLaunch, Measured, Reports, ResumedJob
 from fluxsched.jobs.job import Job
-from fluxsched.jobs.states import PENDING, RUN, SCHED, merge
-from fluxsched.leases import Lease, LeaseState, Wish, jobspec_for, lease_name, size_is_settled
+from fluxsched.jobs.states import CANCEL, INACTIVE, PENDING, RUN, SCHED, merge
+from fluxsched.jobs.table import result
+from fluxsched.leases import Lease, LeaseState, Wish, holder_of, jobspec_for, lease_name, size_is_settled
+from fluxsched.messaging.memo import JobspecMemo
 from fluxsched.messaging.peers import RpcRequest
-from fluxsched.messaging.router import Router
+from fluxsched.messaging.router import Router, forget
+from fluxsched.protocol import framing
 from fluxsched.protocol.messages import jobs as msg
-from fluxsched.services.job_effects import JobEffects
+from fluxsched.protocol.messages.jobs import UsageInfo
+from fluxsched.services.job_effects import JobEffects, JobEvents
+from fluxsched.services.jobs import JobService, read_ended_job
 from fluxsched.services.resource import ResourceService
 from fluxsched.store.store import Store, Writer
 from fluxsched.system.clock import local_text
+
+GIVEN_MAX = 1 << 20
+"""Names kept at a time: as many as there may be active jobs."""
+
+ENTRIES_MAX = 1000
+"""Jobs in one response of `lease.watch`."""
+
+_SUBMIT = framing.with_raw(msg.LeaseSubmitRequest, "jobspec")
+_NEWS = frozenset(("start", "clean"))
+
+
+class LeaseService:
+    """Service of the `lease.*` topics."""
+
+    def __init__(
+        self,
+        effects: JobEffects,
+        jobs: JobService,
+        router: Router,
+        store: Store,
+    ) -> None:
+        self._effects = effects
+        self._manager = effects.manager
+        self._jobs = jobs
+        self._store = store
+        self._turns = effects.turns
+        self._specs = JobspecMemo()
+        self._jobids: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._states: dict[int, Literal["waiting", "running", "ended"]] = {}
+        """States of leased jobs by names of `LeaseInfo.state`, as far as they are on disk: none is sent before."""
+        self._by_holder: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self._sessions: dict[str, int] = {}
+        self._watchers: dict[str, RpcRequest] = {}
+        self._changed: dict[int, None] = {}
+        """Jobs with news on disk that their holders do not have yet, in order."""
+        router.serve(
+            {
+                "lease.submit": self._submit,
+                "lease.watch": self._watch,
+                "lease.withdraw": self._withdraw,
+                "lease.settle": self._settle,
+            }
+        )
+        effects.publish.append(self._publish)
+        effects.published.append(self._flush)
+
+    def __len__(self) -> int:
+        return len(self._jobids)
+
+    def restore(self, names: Mapping[str, int]) -> None:
+        """Restore the names of before a restart, once the jobs are restored."""
+        for name, jobid in names.items():
+            self._keep(name, jobid)
+
+    def _keep(self, name: str, jobid: int) -> None:
+        job = self._manager.jobs.active.get(jobid)
+        self._states[jobid] = "ended" if job is None else "running" if job.started else "waiting"
+        self._jobids[name], self._names[jobid] = jobid, name
+        self._by_holder[holder_of(name)][name] = None
+
+    # -- requests
+
+    def _submit(self, request: RpcRequest) -> None:
+        wanted = request.payload(_SUBMIT)
+        name = wanted.name
+        self._check_session(holder_of(name), wanted.session)
+        known = self._jobids.get(name)
+        if known is not None:
+            self._jobs.answer(request, msg.LeaseSubmitResponse(known))
+            return
+        if len(self._jobids) >= GIVEN_MAX:
+            raise Refused(f"{GIVEN_MAX} leases are kept, the limit: end some first", errno.EAGAIN)
+        jobid = self._jobs.accept(request, self._specs.read(wanted.jobspec), wanted.urgency, 0, msg.LeaseSubmitResponse)
+        self._keep(name, jobid)
+        self._store.add("leased", (name, jobid))
+
+    def _watch(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.LeaseWatchRequest)
+        holder = wanted.holder
+        self._check_session(holder, wanted.session)
+        request.open_stream(lambda: self._unwatch(holder, request))
+        self._sessions[holder] = wanted.session
+        earlier = self._watchers.pop(holder, None)
+        if earlier is not None:
+            earlier.error(errno.ESTALE, f"a later session of {holder} watches now")
+
+        def begin() -> None:
+            if request.is_open:
+                self._watchers[holder] = request
+                self._send_all(holder, request)
+
+        self._store.when_idle(begin, request.failed)  # or a change would be listed and news
+
+    def _unwatch(self, holder: str, request: RpcRequest) -> None:
+        if self._watchers.get(holder) is request:
+            forget(self._watchers, holder)
+
+    def _withdraw(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.LeaseWithdrawRequest)
+        self._check_session(holder_of(wanted.name), wanted.session)
+        jobid = self._jobids.get(wanted.name)
+        if jobid is None:
+            raise Refused(f"there is no job named {wanted.name}", errno.ENOENT)
+        job = self._manager.jobs.find(jobid)
+        if job is not None and job.state & PENDING:
+            note, now_s = "its lease was withdrawn", self._turns.wall_s
+            self._effects.perform(self._manager.requests.raise_exception(jobid, CANCEL, 0, note, request.userid, now_s))
+        elif job is not None and job.state is not INACTIVE:
+            raise Refused(f"{job.title} has its resources: it was not withdrawn", errno.EBUSY)
+        self._jobs.answer(request)
+
+    def _settle(self, request: RpcRequest) -> None:
+        for name in request.payload(msg.LeaseSettleRequest).names:
+            jobid = self._jobids.get(name)
+            if jobid is not None and jobid not in self._manager.jobs.active:
+                del self._jobids[name], self._names[jobid], self._states[jobid]
+                forget(self._by_holder[holder_of(name)], name)
+                self._store.remove("leased", (name,))
+        self._jobs.answer(request)
+
+    def _check_session(self, holder: str, session: int) -> None:
+        latest = self._sessions.get(holder, 0)
+        if session < latest:
+            raise Refused(f"session {session} of {holder} is over: session {latest} has begun", errno.ESTALE)
+
+    # -- news
+
+    def _publish(self, stored: Sequence[JobEvents]) -> None:
+        """Publish the states of leased jobs whose events are on disk now."""
+        if not self._names:
+            return
+        for jobid, events in stored:
+            if jobid in self._names and any(event["name"] in _NEWS for event in events):
+                self._states[jobid] = "ended" if events[-1]["name"] == "clean" else "running"
+                self._changed[jobid] = None
+
+    def _flush(self) -> None:
+        changed, self._changed = self._changed, {}
+        found: defaultdict[str, list[msg.LeaseInfo]] = defaultdict(list)
+        for jobid in changed:
+            name = self._names.get(jobid, "")
+            if holder_of(name) in self._watchers:
+                found[holder_of(name)].append(self._info(name, jobid))
+        for holder, leases in found.items():
+            request = self._watchers[holder]
+            for start in range(0, len(leases), ENTRIES_MAX):
+                request.respond(msg.LeaseWatchResponse(leases[start : start + ENTRIES_MAX]))
+
+    def _send_all(self, holder: str, request: RpcRequest) -> None:
+        names = list(self._by_holder.get(holder, ()))
+        for start in range(0, len(names), ENTRIES_MAX):
+            some = [self._info(name, self._jobids[name]) for name in names[start : start + ENTRIES_MAX]]
+            request.respond(msg.LeaseWatchResponse(some))
+        request.respond(msg.LeaseWatchResponse([], whole=True))
+
+    def _info(self, name: str, jobid: int) -> msg.LeaseInfo:
+        state = self._states[jobid]
+        if state == "ended":
+            return self._ended(name, jobid)
+        job = self._manager.jobs.find(jobid) if state == "running" else None
+        nodelist = None if job is None else job.nodelist or None
+        return msg.LeaseInfo(name=name, id=jobid, state=state, began=state == "running", nodelist=nodelist)
+
+    def _ended(self, name: str, jobid: int) -> msg.LeaseInfo:
+        job = self._manager.jobs.find(jobid) or read_ended_job(self._store, jobid)
+        how = None if job is None else result(job)
+        if job is None or how is None:
+            return msg.LeaseInfo(name=name, id=jobid, state="ended", began=True, status=-1, note="its record is gone")
+        return msg.LeaseInfo(
+            name=name,
+            id=jobid,
+            state="ended",
+            began=job.started,
+            nodelist=job.nodelist or None,
+            status=how.status,
+            exception=how.exception_type,
+            note=how.exception_note or how.errstr,
+            usage=None if job.usage is None else msgspec.convert(job.usage.to_json(), UsageInfo),
+        )
+
+
+# ---- clusters
 
 HOLDER = ("lease", "holder")
 SESSIONS = ("lease", "sessions")
@@ -314,6 +509,7 @@ class Clusters:
 
 # ---- reasons why a cluster is unavailable
 
+
 def why_unavailable(loop: ClusterLoop) -> str:
     """Why no job, or none of some size, begins in the cluster at present; empty if any may."""
     if loop.settings is None:
@@ -394,6 +590,10 @@ class LeaseExecutor:
         if loop is not None and lease is not None:
             loop.limit(jobid, max(0.0, expiration_s - lease.since_s) if expiration_s else 0.0)
 
+    def measure(self, jobid: int, measured: Measured) -> None:
+        """Say that nothing is known before the job has ended there."""
+        measured(None)
+
     def input_of(self, jobid: int) -> None:
         """Raise Refused: input is not forwarded."""
         loop = self._loop_of(jobid)
@@ -411,7 +611,8 @@ class LeaseExecutor:
             loop.signal(jobid, signum)
 
     def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
-        """Do nothing: the size of a job there was settled when it was sent, so the job manager refuses growth before.
+        """Do nothing: the size of a job there was settled when it was sent, so the job manager refuses growth
+        before.
         """
 
     def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:

@@ -308,8 +308,6 @@ def _plain(usage: jobs.UsageInfo) -> dict[str, Any]:
     return {name: getattr(usage, name) for name in jobs.UsageInfo.__struct_fields__}
 
 
-
-
 # ---- links to Flux
 
 POLL_S = 0.2

@@ -530,7 +530,7 @@ class OfferedTargets:
         admission = module.targets.admit(self.mirror.resources)
         usable = admission.ours(self.mirror.usable) & targets
         taken = taken_by_others(admission.ours(self.mirror.in_use) & targets, module.held & targets)
-        online, now_s = module.status()["online"] & targets, self._turns.wall_s
+        online, now_s = module.report.online & targets, self._turns.wall_s
         if (taken & online) and not is_settled:
             self._look_later()
             taken -= online
@@ -560,6 +560,7 @@ class OfferedTargets:
 
 
 # ---- output of jobs there
+
 
 @dataclass(slots=True)
 class _Copy:

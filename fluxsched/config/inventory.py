@@ -14,17 +14,17 @@ from pathlib import Path
 
 from fluxsched.config.discovery import CORES_MAX, GPUS_MAX, MachineTopology
 from fluxsched.config.toml import TomlFault, raise_faults
-from fluxsched.config.values import Config, HostEntry, withheld
+from fluxsched.config.values import Config, HostEntry, withheld_cores
 from fluxsched.core.constraint import parse_targets
 from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.outages import Outage
 from fluxsched.core.resources import EMPTY_R, LOCAL_PREFIX, ResourceSet
-from fluxsched.core.rlite import Children, Entry, merge
+from fluxsched.core.rlite import NO_PARTS, Children, Entry, PartsByRank, merge
 from fluxsched.core.text import TEXT_CHARS_MAX
 from fluxsched.core.topology import is_foreign
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.resource.inventory import EXCLUDE, Inventory, describe
+from fluxsched.resource.inventory import EXCLUDE, SPARES, Inventory, describe
 from fluxsched.system.clock import local_moment
 from fluxsched.system.files import read_text
 from fluxsched.system.log import logger
@@ -34,7 +34,8 @@ ENCLOSED = "job-info"
 
 
 def unexpired(found: Sources, path: object, now_s: float) -> Sources:
-    """Return `found`, whose R is from the file `path` or from nowhere (None). Raises InvalidValue if its time is over.
+    """Return `found`, whose R is from the file `path` or from nowhere (None). Raises InvalidValue if its time is
+    over.
     """
     resources = found.inventory.resources
     expiration_s = resources.expiration_s
@@ -91,7 +92,6 @@ class Sources:
         if self.topology is None:
             return resources.ranks
         return resources.ranks - resources.ranks_of(self.topology.host)
-
 
     def held_by_keepers(self) -> Sources:
         """Return these sources as those of an engine's hosts."""
@@ -174,7 +174,8 @@ def _completed(config: Config, found: Sources, faults: list[TomlFault]) -> Sourc
     """Return these sources with what the configuration adds to them. Raises InvalidValue with all faults."""
     groups = _groups(config, found.inventory.resources, faults)
     outages = _outages(config, found.inventory.resources, faults)
-    resources = _without_withheld(config, found.inventory.resources, faults)
+    withheld = _withheld(config, found.inventory.resources, faults)
+    resources = _without(found.inventory.resources, withheld)
     resources = _with_queue_members(config, resources, faults)
     if config.resource.shared:
         resources = resources.with_shared(config.resource.shared)
@@ -182,7 +183,8 @@ def _completed(config: Config, found: Sources, faults: list[TomlFault]) -> Sourc
     if not found.inventory.dynamic:  # else the hosts may still come
         faults += config.network.host_faults(resources, config.line_of)
     raise_faults(config.name, faults)
-    return replace(found, inventory=replace(found.inventory, resources=resources), groups=groups, outages=outages)
+    inventory = replace(found.inventory, resources=resources, withheld=withheld)
+    return replace(found, inventory=inventory, groups=groups, outages=outages)
 
 
 def _outages(config: Config, resources: ResourceSet, faults: list[TomlFault]) -> tuple[Outage, ...]:
@@ -197,7 +199,13 @@ def _outages(config: Config, resources: ResourceSet, faults: list[TomlFault]) ->
             line = config.line_of(("outages", at, "targets"))
             faults.append(TomlFault(line, f"[[outages]] {each.name}: targets: {fault}"))
             continue
-        found.append(Outage(each.name, targets, each.from_s, each.until_s, each.every_s, each.reason))
+        if each.queue and each.queue not in config.queues:
+            line = config.line_of(("outages", at, "queue"))
+            faults.append(TomlFault(line, f"[[outages]] {each.name}: there is no queue {each.queue!r}"))
+            continue
+        group = config.queues[each.queue].group if each.queue else ""
+        times_s = each.from_s, each.until_s, each.every_s
+        found.append(Outage(each.name, targets, *times_s, each.reason, each.ends_jobs, each.queue, group))
     return tuple(found)
 
 
@@ -343,10 +351,10 @@ def _group_texts(config: Config) -> Iterator[tuple[str, str, int, str]]:
     settings = config.resource
     for name, text in settings.groups.items():
         yield name, text, config.line("resource.groups", name), "[resource.groups]"
-    if settings.exclude:
-        short = "exclude" in config.raw.get("resource", {})
-        table = "resource" if short else "resource.groups"
-        yield EXCLUDE, settings.exclude, config.line(table, EXCLUDE), f"[{table}]"
+    for name, text in ((EXCLUDE, settings.exclude), (SPARES, settings.spares)):
+        if text:
+            table = "resource" if name in config.raw.get("resource", {}) else "resource.groups"
+            yield name, text, config.line(table, name), f"[{table}]"
 
 
 def _targets(text: str, resources: ResourceSet) -> Idset:
@@ -370,14 +378,12 @@ def _with_queue_members(config: Config, resources: ResourceSet, faults: list[Tom
     return resources
 
 
-def _without_withheld(config: Config, resources: ResourceSet, faults: list[TomlFault]) -> ResourceSet:
-    """Return the resources without the system's own cores; adds a fault for targets that are unknown, or lack them, or
-    would have none left.
-    """
-    line = config.line("resource", "withhold")
-    for cores, text in withheld(config.resource.withhold):
+def _withheld(config: Config, resources: ResourceSet, faults: list[TomlFault]) -> PartsByRank:
+    """Return the system's own cores; adds a fault for targets that are unknown, lack them, or would have no others."""
+    line, found = config.line("resource", "withhold"), NO_PARTS
+    for cores, text in withheld_cores(config.resource.withhold):
         try:
-            mine = resources.restrict(_targets(text, resources))
+            mine = _without(resources.restrict(_targets(text, resources)), found)
             unlike = [each.ranks for each in mine.entries if not cores < each.children.cores]
             if unlike:
                 named = "; ".join([describe(resources, ranks) for ranks in unlike])
@@ -385,7 +391,15 @@ def _without_withheld(config: Config, resources: ResourceSet, faults: list[TomlF
         except InvalidValue as fault:
             faults.append(TomlFault(line, f"[resource] withhold {cores}@{text}: {fault}"))
             continue
-        left = [(each.ranks, each.children - Children(cores)) for each in mine.entries]
+        own = Children(cores)
+        found = found.replaced({rank: found.of[rank] | own if rank in found.of else own for rank in mine.ranks})
+    return found
+
+
+def _without(resources: ResourceSet, parts: PartsByRank) -> ResourceSet:
+    for own in parts.entries():
+        mine = resources.restrict(own.ranks)
+        left = [(each.ranks, each.children - own.children) for each in mine.entries]
         others = [(each.ranks, each.children) for each in resources.without(mine.ranks).entries]
         resources = replace(resources, entries=merge([*left, *others]).entries)
     return resources

@@ -102,12 +102,17 @@ def check_files(specs: str) -> None:
 
 def absent_files(specs: str) -> Iterator[str]:
     """Yield the files that `SPEC;QUEUE=SPEC;...` names and that are not there."""
+    return (name for name in files_in(specs) if not Path(name).is_file())
+
+
+def files_in(specs: str) -> Iterator[str]:
+    """Yield the files with code that `SPEC;QUEUE=SPEC;...` names."""
     general, own = split_queues(specs)
     for spec in (general, *own.values()):
         policy, plugins = split_plugins(spec)
         names = [*(names_in(policy) if policy else ()), *(parse_spec(plugin, "plugin")[0] for plugin in plugins)]
         for name in names:
-            if is_file(name) and not Path(name).is_file():
+            if is_file(name):
                 yield name
 
 

@@ -6,21 +6,39 @@ The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `
 `[job-manager]`. `[fair]` is also read from the object that `config.get` gives to a scheduler, ours or Flux's. Law: a
 key that we do not act upon is refused, since a limit or an access rule that is silently ignored is worse than none.
 No code of a plugin is run: only its specification is checked, down to the options of built-in policies.
+
+Differences between two configurations, which of them apply without a restart, and the check of a whole file.
+
+Law: a key that is not named here as live needs a restart, and the answer says so; no change is applied, or left out,
+silently. A check looks at the text, the policies' files and the targets in this order, and reports the faults of all
+three in one go; only a missing file or one that is not TOML is reported alone.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-from fluxsched.config.policies import check_policy, composed, default_name, located, queues_split_by, with_plugins
-from fluxsched.config.programs import read_health, read_notify, read_perilog
-from fluxsched.config.toml import Document, TomlFault, TomlTable, raise_faults
+from fluxsched.config.policies import (
+    IMPORT_S,
+    POLICY,
+    USED_PLUGIN,
+    absent_files,
+    check_policy,
+    composed,
+    default_name,
+    fault_of,
+    located,
+    queues_split_by,
+    with_plugins,
+)
+from fluxsched.config.submit_filters import filter_fault
+from fluxsched.config.toml import Document, KeyPath, TomlFault, TomlTable, raise_faults
 from fluxsched.config.values import (
     HEARTBEAT_S,
     KILL_TIMEOUT_S,
@@ -32,32 +50,35 @@ from fluxsched.config.values import (
     Defaults,
     HostEntry,
     Limits,
+    OutageSettings,
     Recovery,
     ResourceConfig,
     SchedulerSettings,
     read_clusters,
     read_engine,
+    read_health,
     read_history,
     read_ingest,
     read_log,
     read_metrics,
+    read_notify,
     read_outages,
     read_page,
+    read_perilog,
     read_topology,
-    withheld,
+    withheld_cores,
 )
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobfields import check_name
-from fluxsched.core.limits import EACH, LIMITS_MAX, SiteLimit
+from fluxsched.core.jobfields import EACH, LIMITS_MAX, SiteLimit, check_name
 from fluxsched.core.quantities import RESERVED, check_kind, in_unit
 from fluxsched.core.resources import LOCAL_PREFIX, check_property
-from fluxsched.core.text import shown, there_are
+from fluxsched.core.text import path_text, shown, there_are, toml_text
 from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
 from fluxsched.jobs.queues import Banks, QueueConfig
-from fluxsched.messaging.keys import AccessRules, user_id
-from fluxsched.resource.inventory import DEFAULT, EXCLUDE, GROUPS_MAX, check_group_name
+from fluxsched.messaging.keys import AccessRules, parse_user
+from fluxsched.resource.inventory import DEFAULT, EXCLUDE, GROUPS_MAX, SPARES, check_group_name
 from fluxsched.sched.engine.policy_queue import UNSATISFIABLE, WAIT
 from fluxsched.sched.fair.accounts import (
     ACCOUNTS_MAX,
@@ -72,8 +93,8 @@ from fluxsched.sched.fair.accounts import (
     FairSettings,
     Signal,
 )
-from fluxsched.sched.loading import join_plugins
-from fluxsched.sched.registry import check_plugin
+from fluxsched.sched.loading import PLUGIN_SIGN, is_file, join_plugins, split_plugins
+from fluxsched.sched.registry import check_plugin, has_plugin, split_queues
 from fluxsched.system.files import read_text
 
 __all__ = [
@@ -118,7 +139,8 @@ def read_file(path: Path) -> tuple[Config, list[TomlFault]]:
 
 
 def parse_config(text: str, name: str) -> Config:
-    """Return the configuration in a text; `name` is its file's, from which relative paths count. Raises InvalidValue.
+    """Return the configuration in a text; `name` is its file's, from which relative paths count. Raises
+    InvalidValue.
     """
     config, faults = read_config(text, name)
     raise_faults(name, faults)
@@ -181,6 +203,11 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
     return config, document.faults
 
 
+def recorded_config(raw: Mapping[str, Any]) -> tuple[Config, list[TomlFault]]:
+    """Return a configuration of a record, as `config.get` has it, and its faults in this version."""
+    return read_config(toml_text(raw), "the recorded configuration")
+
+
 def _check_defaults(
     system: TomlTable, defaults: Defaults, queues: Mapping[str, QueueConfig], fair: FairSettings
 ) -> None:
@@ -191,7 +218,8 @@ def _check_defaults(
 
 
 def queue_configs(config: Config | None) -> dict[str | None, QueueConfig]:
-    """Return the queues for the job manager; None names the anonymous queue of a configuration that has no named ones.
+    """Return the queues for the job manager; None names the anonymous queue of a configuration that has no named
+    ones.
     """
     if config is None:
         return {}
@@ -226,13 +254,14 @@ def _resource(table: TomlTable, directory: Path) -> ResourceConfig:
     if path is not None and "config" in table:
         table.fault("path", "give either path or [[resource.config]], not both")
     entries = tuple(_entry(entry) for entry in table.tables("config"))
-    exclude = table.text("exclude") or ""
+    exclude, spares = table.text("exclude") or "", table.text("spares") or ""
     groups = _groups(table.table("groups"))
     shared = table.amounts("shared")
-    if EXCLUDE in groups and "exclude" in table:
-        table.fault("exclude", f"is [resource.groups] {EXCLUDE} too, which is the same group: give one of them")
-    exclude = groups.pop(EXCLUDE, exclude)
-    withhold = table.text("withhold", withheld) or ""
+    for key in (EXCLUDE, SPARES):
+        if key in groups and key in table:
+            table.fault(key, f"is [resource.groups] {key} too, which is the same group: give one of them")
+    exclude, spares = groups.pop(EXCLUDE, exclude), groups.pop(SPARES, spares)
+    withhold = table.text("withhold", withheld_cores) or ""
     heartbeat_s, torpid_after_s, offline_after_s = _silence(table)
     lost_after_s = table.duration_s("lost-after")
     table.done()
@@ -247,6 +276,7 @@ def _resource(table: TomlTable, directory: Path) -> ResourceConfig:
         lost_after_s if lost_after_s is not None and math.isfinite(lost_after_s) else None,
         shared,
         withhold,
+        spares,
     )
 
 
@@ -276,12 +306,7 @@ def _groups(table: TomlTable) -> dict[str, str]:
 
 def _silence(table: TomlTable) -> tuple[float, float, float]:
     """Heartbeat, torpid-after and offline-after in seconds, in this order of size."""
-    heartbeat_s = table.duration_s("heartbeat")
-    if heartbeat_s is None:
-        heartbeat_s = HEARTBEAT_S
-    elif not HEARTBEAT_MIN_S <= heartbeat_s < math.inf:
-        table.fault("heartbeat", f"{heartbeat_s:g} s is not between {HEARTBEAT_MIN_S:g} s and infinity")
-        heartbeat_s = HEARTBEAT_S
+    heartbeat_s = table.duration_within("heartbeat", HEARTBEAT_S, HEARTBEAT_MIN_S)
     torpid_s, offline_s = table.duration_s("torpid-after"), table.duration_s("offline-after")
     if offline_s is None:
         offline_s = max(OFFLINE_HEARTBEATS * heartbeat_s, torpid_s or 0.0)
@@ -407,6 +432,21 @@ def in_full(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {**raw, "queues": queues} if queues else dict(raw)
 
 
+def with_located_policies(raw: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """Return a configuration in full whose queues name policies in absolute files; others count from `directory`."""
+    found = in_full(raw)
+    queues = {name: dict(queue) for name, queue in found.get("queues", {}).items()}
+    for queue in queues.values():
+        if spec := queue.get("policy", {}).get("scheduler", {}).get("policy"):
+            queue["policy"] = {**queue["policy"], "scheduler": {"policy": located(spec, directory)}}
+        if "plugins" in queue:
+            queue["plugins"] = [
+                located(PLUGIN_SIGN + each.lstrip(PLUGIN_SIGN), directory).lstrip(PLUGIN_SIGN)
+                for each in queue["plugins"]
+            ]
+    return {**found, "queues": queues} if queues else found
+
+
 def _merged(own: Limits, general: Limits) -> Limits:
     """Return the limits of the queue; a limit that it does not set is the general one."""
     chosen = [(getattr(own, each.name), getattr(general, each.name)) for each in fields(Limits)]
@@ -428,9 +468,8 @@ def _check_required(name: str) -> None:
 
 # ---- limits on users, banks and queues
 
-def _site_limits(
-    root: TomlTable, queues: Mapping[str, QueueConfig], fair: FairSettings
-) -> tuple[SiteLimit, ...]:
+
+def _site_limits(root: TomlTable, queues: Mapping[str, QueueConfig], fair: FairSettings) -> tuple[SiteLimit, ...]:
     """Return the limits of all `[[limits]]` tables, in their order."""
     found: list[SiteLimit] = []
     for at, table in enumerate(root.tables("limits")):
@@ -461,6 +500,7 @@ def _each_or_user(text: str) -> int | str:
 
 # ---- access
 
+
 def read_access(table: TomlTable, directory: Path) -> AccessRules:
     """Return the rules; relative paths count from `directory`."""
     allow_guests = table.flag("allow-guest-user")
@@ -482,11 +522,9 @@ def read_access(table: TomlTable, directory: Path) -> AccessRules:
 
 
 def _user(text: str) -> int:
-    if text.isdecimal() and len(text) <= 10:
-        return user_id(int(text))
     if not text:
         raise InvalidValue("the name of a user must not be empty")
-    return user_id(text)
+    return parse_user(text)
 
 
 def _not_empty(path: str) -> None:
@@ -586,8 +624,8 @@ def check_fallback(spec: str) -> None:
 
 def check_group(table: TomlTable, key: str | None, group: str, groups: set[str]) -> None:
     """Report a group that cannot be acquired or is unknown."""
-    if group == EXCLUDE:
-        table.fault(key, f"group {EXCLUDE!r} cannot be acquired")
+    if group in (EXCLUDE, SPARES):
+        table.fault(key, f"group {group!r} cannot be acquired")
     elif group not in groups:
         known = there_are(sorted(groups))
         table.fault(key, f"group {group!r} is not in [resource.groups]; {known} (it may be empty there)")
@@ -611,6 +649,17 @@ def fair_settings(config: Mapping[str, Any]) -> FairSettings:
     """Return the settings in a configuration as `config.get` gives it. Raises InvalidValue with all that is wrong."""
     document = Document({"fair": config.get("fair", {})}, "the configuration")
     found = read_fair(document.root.table("fair"))
+    if document.faults:
+        raise InvalidValue("; ".join([fault.text for fault in document.faults]))
+    return found
+
+
+def outage_settings(config: Mapping[str, Any]) -> tuple[OutageSettings, ...]:
+    """Return the planned outages in a configuration as `config.get` gives it. Raises InvalidValue with all that is
+    wrong.
+    """
+    document = Document({"outages": config.get("outages", [])}, "the configuration")
+    found = read_outages(document.root)
     if document.faults:
         raise InvalidValue("; ".join([fault.text for fault in document.faults]))
     return found
@@ -697,3 +746,172 @@ def _bank(table: TomlTable) -> Bank:
             users[name] = given
     table.done()
     return Bank(1.0 if weight is None else weight, parent, cap, users)
+
+
+# ---- changes
+
+Keys: TypeAlias = tuple[str, ...]
+
+LIVE: tuple[Keys, ...] = (
+    ("resource", "path"),
+    ("resource", "config"),
+    ("resource", "exclude"),
+    ("resource", "spares"),
+    ("resource", "withhold"),
+    ("resource", "groups"),
+    ("resource", "shared"),
+    ("outages",),
+    ("topology",),
+    ("policy", "limits"),
+    ("policy", "jobspec"),
+    ("queues",),
+    ("fair",),
+    ("limits",),
+    ("prolog",),
+    ("epilog",),
+    ("health",),
+    ("notify",),
+    ("access", "allow-root-owner"),
+    ("access", "admin-users"),
+    ("access", "private-jobs"),
+    ("access", "authorized-keys"),
+)
+"""Keys that a reload applies, with all keys below each."""
+
+HOST_PROGRAMS: tuple[Keys, ...] = (("prolog",), ("epilog",), ("health",))
+"""Sections that a reload applies only to an instance that was started with one of them."""
+
+
+class KeyChange(NamedTuple):
+    """A key, and what it was and is; None: it was or is not there."""
+
+    key: str
+    old: Any
+    new: Any
+    is_live: bool
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any], fixed: Sequence[Keys] = ()) -> list[KeyChange]:
+    """Return every key that is different, in the order of the new configuration, then the removed ones; a whole table
+    once. What is `fixed` needs a restart for this once.
+    """
+    before, after = dict(_flat(old)), dict(_flat(new))
+    found = [
+        KeyChange(path_text(keys), before.get(keys), value, _is_live(keys, fixed))
+        for keys, value in after.items()
+        if before.get(keys) != value and not (_is_filled(keys, before) and _is_filled(keys, after))
+    ]
+    gone = dict.fromkeys(_gone(keys, after) for keys in before if not _is_filled(keys, after) and keys not in after)
+    return found + [KeyChange(path_text(keys), _at(old, keys), None, _is_live(keys, fixed)) for keys in gone]
+
+
+def in_force(old: Mapping[str, Any], new: Mapping[str, Any], fixed: Sequence[Keys] = ()) -> dict[str, Any]:
+    """Return the configuration in force once `new` was read: its live keys, and the old values of all others."""
+    merged: dict[str, Any] = {}
+    for source, live in ((new, True), (old, False)):
+        for keys, value in _flat(source):
+            if _is_live(keys, fixed) == live:
+                *tables, last = keys
+                at = merged
+                for table in tables:
+                    at = at.setdefault(table, {})
+                at[last] = value
+    return merged
+
+
+def _flat(table: Mapping[str, Any], at: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    """Yield all keys with values; an empty table is a value."""
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, (*at, key))
+        else:
+            yield (*at, key), value
+
+
+def _gone(keys: Keys, after: Mapping[Keys, Any]) -> Keys:
+    """Return the outermost table around a key that was removed as a whole, as long as it is as live as the key."""
+    for length in range(1, len(keys)):
+        table = keys[:length]
+        if _is_live(table) == _is_live(keys) and not any(other[:length] == table for other in after):
+            return table
+    return keys
+
+
+def _at(table: Any, keys: Keys) -> Any:
+    for key in keys:
+        table = table[key]
+    return table
+
+
+def _is_live(keys: Keys, fixed: Sequence[Keys] = ()) -> bool:
+    return any(keys[: len(live)] == live for live in LIVE if live not in fixed)
+
+
+def _is_filled(keys: Keys, flat: Mapping[Keys, Any]) -> bool:
+    """Return whether the table is present, empty or not."""
+    return flat.get(keys) == {} or any(other[: len(keys)] == keys and other != keys for other in flat)
+
+
+# ---- check of a configuration
+
+
+def read_site(path: Path | None, *, trying: bool = False) -> tuple[Config, list[TomlFault]]:
+    """Return the configuration of a file, and all its faults except those of its targets (`build_inventory`).
+
+    With `trying` its policies are also imported, each in a process of its own, which starting an instance does anyway.
+    Without a file everything has its default. Raises InvalidValue for what cannot be read or is not TOML.
+    """
+    if path is None:
+        return Config(), []
+    config, faults = read_file(path)
+    return config, [*faults, *_faulty_policies(config, trying), *_faulty_filters(config, trying)]
+
+
+def _faulty_policies(config: Config, trying: bool) -> Iterator[TomlFault]:
+    """Yield the faults of policies and plugins in files that do not exist, and of those that cannot be used."""
+    for keys, title, specs in _policies(config):
+        line, absent = config.line_of(keys), list(absent_files(specs))
+        yield from (TomlFault(line, f"{title}: there is no file {name}", keys) for name in absent)
+        if trying and not absent:
+            yield from (TomlFault(line, f"{title}: {fault}", keys) for fault in import_faults(specs))
+
+
+def _faulty_filters(config: Config, trying: bool) -> Iterator[TomlFault]:
+    """Yield the faults of submit filters in the same way."""
+    keys: KeyPath = ("ingest", "filters")
+    for spec in config.ingest.filters:
+        name, fault = spec.partition(":")[0], None
+        if is_file(name) and not Path(name).is_file():
+            fault = f"there is no file {name}"
+        elif trying:
+            fault = filter_fault(spec, IMPORT_S)
+        if fault is not None:
+            yield TomlFault(config.line_of(keys), f"[ingest] filters: {fault}", keys)
+
+
+def import_faults(specs: str, import_s: float = IMPORT_S) -> Iterator[str]:
+    """Import the policies and plugins of `SPEC;QUEUE=SPEC;...`, each in a process of its own: why some cannot be used.
+
+    A queue may have plugins alone. Each may take `import_s` seconds.
+    """
+    general, own = split_queues(specs)
+    for spec in (general, *own.values()):
+        policy, plugins = split_plugins(spec)
+        tried = [(policy, POLICY)] if has_plugin(policy) else []
+        for each, noun in (*tried, *((plugin, USED_PLUGIN) for plugin in plugins)):
+            fault = fault_of(each, noun, import_s)
+            if fault is not None:
+                yield fault
+
+
+def _policies(config: Config) -> Iterator[tuple[KeyPath, str, str]]:
+    """Yield every text that names policies: its position, its title, and the text."""
+    for at, scheduler in enumerate(config.schedulers):
+        if scheduler.policy:
+            yield ("scheduler", at, "policy"), "[[scheduler]] policy", scheduler.policy
+        if scheduler.recovery.fallback is not None:
+            yield ("scheduler", at, "fallback"), "[[scheduler]] fallback", scheduler.recovery.fallback
+    for name, queue in config.queues.items():
+        if queue.policy is not None:
+            key = "plugins" if queue.policy.startswith(PLUGIN_SIGN) else "policy"
+            yield ("queues", name, key), f"[queues.{name}] {key}", queue.policy

@@ -84,6 +84,7 @@ class FilterAnswer(NamedTuple):
 
 # ---- filters by name
 
+
 def known_filters() -> list[str]:
     """Return the names that packages offer."""
     return sorted(point.name for point in offered(ENTRY_POINT_GROUP))
@@ -117,6 +118,7 @@ def _is_filter(cls: type[Any]) -> bool:
 
 
 # ---- frames
+
 
 class FilterFault(FluxschedError):
     """The process of the filters cannot be used; the text says why."""
@@ -156,6 +158,7 @@ def _read(sock: socket.socket, size: int, until_s: float | None) -> bytes | None
 
 
 # ---- the instance's side
+
 
 class FilterProcess:
     """The process of a site's filters, used by one thread; it ends with that thread."""
@@ -243,6 +246,7 @@ def filter_fault(spec: str, timeout_s: float) -> str | None:
 
 
 # ---- the process
+
 
 def verdict(filters: Sequence[SubmitFilter], job: SubmittedJob) -> FilterAnswer:
     """Return what the filters make of a job, one after another."""

@@ -13,13 +13,14 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from fluxsched.core.quantities import AMOUNT_KINDS_MAX, Amounts, check_kind, parse_amount, parse_duration
 from fluxsched.core.text import check_shape, counted, key_text, load_object, path_text, shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 KeyPath: TypeAlias = tuple[str | int, ...]
+Default = TypeVar("Default", float, None)
 
 _BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -266,7 +267,8 @@ class TomlTable:
         return tuple(found)
 
     def joined(self, key: str) -> str:
-        """Return a string, or an array of strings joined by commas, for a list that may also be one text; "" if absent.
+        """Return a string, or an array of strings joined by commas, for a list that may also be one text; "" if
+        absent.
         """
         if isinstance(self._obj.get(key), list):
             return ",".join(self.texts(key))
@@ -322,7 +324,8 @@ class TomlTable:
         return tuple(sorted(found.items()))
 
     def duration_s(self, key: str) -> float | None:
-        """Return a duration (RFC 23: a string with a unit, or a number of seconds), in seconds; `infinity` is math.inf.
+        """Return a duration (RFC 23: a string with a unit, or a number of seconds), in seconds; `infinity` is
+        math.inf.
         """
         value = self._get(key, str, int, float)
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
@@ -334,6 +337,15 @@ class TomlTable:
         except InvalidValue as fault:
             self.fault(key, str(fault))
             return None
+
+    def duration_within(self, key: str, default: Default, lowest_s: float, most_s: float = math.inf) -> float | Default:
+        """Return a finite duration (seconds) within bounds; the default if none is given, or it is faulty."""
+        found = self.duration_s(key)
+        if found is None or (lowest_s <= found <= most_s and math.isfinite(found)):
+            return default if found is None else found
+        most = f"{most_s:g} s" if math.isfinite(most_s) else "infinity"
+        self.fault(key, f"{found:g} s is not within {lowest_s:g} s and {most}")
+        return default
 
     def table(self, key: str) -> TomlTable:
         """Return a table below this one, empty if it is not there."""

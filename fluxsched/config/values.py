@@ -1,19 +1,24 @@
-"""Values of a configuration, frozen, and readers of `[[cluster]]`, `[topology]`, `[engine]` and tables of operation.
+"""Values of a configuration, frozen, and readers of `[[cluster]]`, `[topology]`, `[engine]`, tables of operation, and
+programs of the site (`[prolog]`, `[epilog]`, `[health]`, `[notify]`).
 
 Law: every value here has been checked as far as the text alone allows. What needs the targets (do the hosts exist, do
 groups overlap) is checked by `config.inventory`, which asks `Config.where` for the line. What a set of switches may be
 is decided by `core.topology`; here each fault gets its place, a key of the configuration or a line of Slurm's
-topology.conf.
+topology.conf. A program is looked up when the file is read, so that a start and `config check` refuse one that is
+missing or that this user cannot execute. A relative path counts from the directory of the file; a name without a slash
+is looked up in the PATH that programs have. Other hosts must have it at the same path.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.config.policies import with_absolute_file
 from fluxsched.config.submit_filters import check_filter
@@ -21,11 +26,12 @@ from fluxsched.config.toml import KeyPath, Lines, TomlFault, TomlTable
 from fluxsched.core.constraint import SET_KINDS
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.limits import SiteLimit
+from fluxsched.core.jobfields import SiteLimit
 from fluxsched.core.outages import Outage, checked
-from fluxsched.core.programs import HealthCheck, SiteProgram
+from fluxsched.core.programs import PROGRAM_PATH, WHEN, HealthCheck, SiteProgram, check_words, parse_words
 from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.text import shown
 from fluxsched.core.topology import (
     EMPTY_TOPOLOGY,
     TOPOLOGY_BYTES_MAX,
@@ -39,7 +45,7 @@ from fluxsched.core.topology import (
 from fluxsched.errors import FluxschedError, InvalidParts, InvalidValue
 from fluxsched.jobs.queues import QueueConfig
 from fluxsched.messaging.keys import AccessRules
-from fluxsched.resource.inventory import DEFAULT, EXCLUDE, check_group_name
+from fluxsched.resource.inventory import DEFAULT, EXCLUDE, SPARES, check_group_name
 from fluxsched.sched.engine.policy_queue import WAIT
 from fluxsched.sched.fair.accounts import FairSettings
 from fluxsched.system.files import parse_bind, parse_page_bind, read_text
@@ -149,15 +155,13 @@ class IngestSettings:
 
 def read_ingest(table: TomlTable, directory: Path) -> IngestSettings:
     """Return the settings of `[ingest]`; filters in files count from `directory`."""
-    filters, timeout_s = table.texts("filters", check_filter), table.duration_s("timeout")
+    filters, timeout_s = table.texts("filters", check_filter), table.duration_within("timeout", FILTER_S, FILTER_MIN_S)
     without = table.choice("without-filters", (REFUSE, PASS))
     if len(filters) > FILTERS_MAX:
         table.fault("filters", f"has {len(filters)} filters, the maximum is {FILTERS_MAX}")
-    if timeout_s is not None and not FILTER_MIN_S <= timeout_s < math.inf:
-        table.fault("timeout", f"{timeout_s:g} s is not between {FILTER_MIN_S:g} s and infinity")
     table.done()
     located = [with_absolute_file(each, directory) for each in filters]
-    return IngestSettings(tuple(located), FILTER_S if timeout_s is None else timeout_s, without == PASS)
+    return IngestSettings(tuple(located), timeout_s, without == PASS)
 
 
 # ---- clusters
@@ -193,7 +197,7 @@ class ClusterSettings:
 def read_clusters(root: TomlTable, groups: Iterable[str], directory: Path) -> tuple[ClusterSettings, ...]:
     """Return every `[[cluster]]`; files of keys count from `directory`. Faults are noted in the document."""
     found: list[ClusterSettings] = []
-    taken = {DEFAULT, EXCLUDE, *groups}
+    taken = {DEFAULT, EXCLUDE, SPARES, *groups}
     for at, table in enumerate(root.tables("cluster")):
         if at >= CLUSTERS_MAX:
             table.fault(None, f"is above the limit of {CLUSTERS_MAX} clusters")
@@ -242,6 +246,7 @@ def check_cluster_uri(uri: str) -> None:
 
 # ---- topology
 
+
 @dataclass(frozen=True, slots=True)
 class TopologySettings:
     """The topology as configured.
@@ -254,7 +259,8 @@ class TopologySettings:
     place_of: Mapping[str, tuple[KeyPath, str]] = field(default_factory=dict)
 
     def host_faults(self, resources: ResourceSet, line_of: Callable[[KeyPath], int]) -> Iterator[TomlFault]:
-        """Yield a fault for each leaf with hosts that no target is on; `line_of` knows the lines of the configuration.
+        """Yield a fault for each leaf with hosts that no target is on; `line_of` knows the lines of the
+        configuration.
         """
         if not self.topology:
             return
@@ -267,7 +273,8 @@ class TopologySettings:
 
 
 def read_topology(table: TomlTable, directory: Path) -> TopologySettings:
-    """Return the settings of a `[topology]` table; faulty values are omitted, and the faults are noted in its document.
+    """Return the settings of a `[topology]` table; faulty values are omitted, and the faults are noted in its
+    document.
     """
     path, switches = table.text("path"), table.tables("switch")
     settings = TopologySettings()
@@ -350,6 +357,8 @@ ORPHAN_TIMEOUT_S, KEPT_ORPHAN_TIMEOUT_S = 10.0, 60.0
 """Time for which keepers run on without their instance (seconds), unless `orphan-timeout` sets another one: without a
 state directory, and with one, in which a restarted instance finds their jobs.
 """
+ORPHAN_TIMEOUT_MIN_S = 2 * PING_S
+"""The shortest: a keeper must have missed two answers before it ends its tasks."""
 ENGINE_TIME_MAX_S = 86_400.0
 """The longest of these times: a day."""
 
@@ -380,7 +389,8 @@ class EngineSettings:
 
 
 def parse_engine(text: str) -> tuple[str, str]:
-    """Return kind and hostlist of a text such as `ssh:n[1-4]`; hosts of `processes:3` are p[0-2]. Raises InvalidValue.
+    """Return kind and hostlist of a text such as `ssh:n[1-4]`; hosts of `processes:3` are p[0-2]. Raises
+    InvalidValue.
     """
     kind, colon, hosts = text.partition(":")
     if kind == PROCESSES and hosts.isascii() and hosts.isdecimal() and len(hosts) < 5 and int(hosts):
@@ -399,7 +409,8 @@ def read_engine(table: TomlTable) -> EngineSettings:
     """Return the settings of `[engine]`."""
     kind, hosts = table.choice("kind", ENGINE_KINDS), table.joined("hosts")
     table.accepts("hosts", Hostlist.parse, hosts)
-    start_s, orphan_s = (_engine_time(table, key, lowest_s) for key, lowest_s in _ENGINE_TIMES)
+    start_s = table.duration_within("start-timeout", START_TIMEOUT_S, 1.0, ENGINE_TIME_MAX_S)
+    orphan_s = table.duration_within("orphan-timeout", None, ORPHAN_TIMEOUT_MIN_S, ENGINE_TIME_MAX_S)
     address = table.text("address")
     if kind in (SSH, PROCESSES) and not hosts:
         table.fault("kind", f'{kind} needs hosts = "n[1-4]"')
@@ -408,21 +419,7 @@ def read_engine(table: TomlTable) -> EngineSettings:
     elif "kind" not in table and hosts:
         table.fault("hosts", 'is for kind ssh: give kind = "ssh", or name the hosts with --engine')
     table.done()
-    return EngineSettings(
-        kind or NO_ENGINE, hosts, START_TIMEOUT_S if start_s is None else start_s, orphan_s, address or None
-    )
-
-
-_ENGINE_TIMES = (("start-timeout", 1.0), ("orphan-timeout", 2 * PING_S))
-"""Keys of times, and the shortest: a keeper must have missed two answers before it ends its tasks."""
-
-
-def _engine_time(table: TomlTable, key: str, lowest_s: float) -> float | None:
-    found = table.duration_s(key)
-    if found is not None and not lowest_s <= found <= ENGINE_TIME_MAX_S:
-        table.fault(key, f"{found:g} s is not within {lowest_s:g} s and {ENGINE_TIME_MAX_S:g} s")
-        return None
-    return found
+    return EngineSettings(kind or NO_ENGINE, hosts, start_s, orphan_s, address or None)
 
 
 # ---- the whole configuration
@@ -463,7 +460,7 @@ class HostEntry:
     amounts: Amounts = ()
 
 
-def withheld(text: str) -> list[tuple[Idset, str]]:
+def withheld_cores(text: str) -> list[tuple[Idset, str]]:
     """Return the cores and targets in `CORES@TARGETS`, several behind spaces. Raises InvalidValue."""
     found: list[tuple[Idset, str]] = []
     for part in text.split():
@@ -482,7 +479,7 @@ class ResourceConfig:
     entries: tuple[HostEntry, ...] = ()
     exclude: str = ""
     groups: Mapping[str, str] = field(default_factory=dict)
-    """Without `exclude`, which has its own field wherever the file names it."""
+    """Without `exclude` and `spares`, which have fields of their own wherever the file names them."""
     heartbeat_s: float = HEARTBEAT_S
     torpid_after_s: float = TORPID_HEARTBEATS * HEARTBEAT_S
     offline_after_s: float = OFFLINE_HEARTBEATS * HEARTBEAT_S
@@ -492,6 +489,7 @@ class ResourceConfig:
     """Countable resources that the instance has once."""
     withhold: str = ""
     """Cores of targets that are in no R, such as `0-1@n[0-99]`."""
+    spares: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -549,6 +547,8 @@ class OutageSettings:
     until_s: float
     every_s: float
     reason: str
+    ends_jobs: bool
+    queue: str
 
 
 def read_outages(root: TomlTable) -> tuple[OutageSettings, ...]:
@@ -558,6 +558,7 @@ def read_outages(root: TomlTable) -> tuple[OutageSettings, ...]:
         name, targets, reason = table.text("name"), table.text("targets"), table.text("reason") or ""
         from_s, until_s = (table.number_or_text(key, parse_moment) for key in ("from", "until"))
         lasts_s, every_s = table.duration_s("for"), table.duration_s("every") or 0.0
+        ends_jobs, queue = table.flag("end-jobs") or False, table.text("queue") or ""
         if missing := [key for key in ("targets", "from") if key not in table]:
             table.fault(None, f"has no {' and no '.join(missing)}")
         if ("until" in table) == ("for" in table):
@@ -566,7 +567,7 @@ def read_outages(root: TomlTable) -> tuple[OutageSettings, ...]:
         if from_s is None or targets is None or (until_s is None and lasts_s is None):
             continue
         end_s = from_s + (lasts_s or 0.0) if until_s is None else until_s
-        one = OutageSettings(name or f"config{number}", targets, from_s, end_s, every_s, reason)
+        one = OutageSettings(name or f"config{number}", targets, from_s, end_s, every_s, reason, ends_jobs, queue)
         try:
             checked(Outage(one.name, EMPTY, one.from_s, one.until_s, one.every_s, one.reason))
             if one.name in [each.name for each in found]:
@@ -635,3 +636,85 @@ class Config:
     def line_of(self, path: KeyPath) -> int:
         """Return the line of a path of keys."""
         return self.lines.of(path) if self.lines is not None else 1
+
+
+# ---- programs of the site
+
+PER_HOST, PER_JOB = "host", "job"
+AS_OWNER, AS_USER = "owner", "user"
+PERILOG_TIMEOUT_S: Final = 60.0
+"""Time limit of a prolog or an epilog (seconds), unless `timeout` sets another one: a job waits for it on all hosts."""
+HEALTH_INTERVAL_S: Final = 300.0
+"""Interval of health checks (seconds), unless `interval` sets another one."""
+PROGRAM_TIMEOUT_MIN_S: Final = 0.1
+PROGRAM_TIMEOUT_MAX_S: Final = 86_400.0
+"""The longest time limit of a program, and interval of health checks: a day."""
+
+
+def read_perilog(root: TomlTable, name: str, directory: Path) -> SiteProgram | None:
+    """Return the program of the table `prolog` or `epilog`; None if there is none, or it is faulty."""
+    if name not in root:
+        return None
+    table = root.table(name)
+    words, timeout_s = read_words(table, directory), _time(table, "timeout", PERILOG_TIMEOUT_S)
+    per = table.choice("per", (PER_HOST, PER_JOB)) or PER_HOST
+    run_as = table.choice("run-as", (AS_OWNER, AS_USER)) or AS_OWNER
+    table.done()
+    return None if words is None else SiteProgram(words, timeout_s, per == PER_HOST, run_as == AS_USER)
+
+
+def read_health(root: TomlTable, directory: Path) -> HealthCheck | None:
+    """Return the health check of `[health]`; None if there is none, or it is faulty."""
+    if "health" not in root:
+        return None
+    table = root.table("health")
+    words, timeout_s = read_words(table, directory), _time(table, "timeout", PERILOG_TIMEOUT_S)
+    interval_s = _time(table, "interval", HEALTH_INTERVAL_S)
+    when = [word.strip() for word in table.joined("when").split(",")] if "when" in table else list(WHEN)
+    if unknown := [word for word in when if word not in WHEN]:
+        table.fault("when", f"{shown(unknown[0])} is not one of {', '.join(WHEN)}: name some of them")
+    table.done()
+    return None if words is None else HealthCheck(SiteProgram(words, timeout_s), interval_s, frozenset(when))
+
+
+def read_notify(root: TomlTable, directory: Path) -> tuple[str, ...] | None:
+    """Return the words of the program of `[notify]`; None if there is none, or it is faulty."""
+    if "notify" not in root:
+        return None
+    table = root.table("notify")
+    words = read_words(table, directory)
+    table.done()
+    return words
+
+
+def _time(table: TomlTable, key: str, default_s: float) -> float:
+    return table.duration_within(key, default_s, PROGRAM_TIMEOUT_MIN_S, PROGRAM_TIMEOUT_MAX_S)
+
+
+def read_words(table: TomlTable, directory: Path) -> tuple[str, ...] | None:
+    """Return the words of `program`, a text or a list, with the path of the program; None if they are faulty."""
+    if "program" not in table:
+        table.fault(None, 'names no program, such as program = "/usr/sbin/site-check --quick"')
+        return None
+    try:
+        words = parse_words(table.text("program") or "") if table.has_text("program") else list(table.texts("program"))
+        first, *arguments = check_words(words)
+        return (found_program(first, directory), *arguments)
+    except InvalidValue as fault:
+        table.fault("program", str(fault))
+        return None
+
+
+def found_program(word: str, directory: Path) -> str:
+    """Return the absolute path of a program. Raises InvalidValue if it is missing or cannot be executed."""
+    if "/" not in word:
+        found = shutil.which(word, path=PROGRAM_PATH)
+        if found is None:
+            raise InvalidValue(f"there is no program {shown(word)} in {PROGRAM_PATH}: give its path")
+        return found
+    path = os.path.abspath(directory / Path(word).expanduser())
+    if not os.path.exists(path):
+        raise InvalidValue(f"there is no program {shown(path)}: correct the path")
+    if os.path.isdir(path) or not os.access(path, os.X_OK):
+        raise InvalidValue(f"{shown(path)} cannot be executed: name a program, and allow it (chmod +x)")
+    return path

@@ -210,7 +210,8 @@ EVERYTHING: Final = Constraint("and", ())
 
 
 def parse_constraint_text(text: str) -> Constraint:
-    """Return the constraint that a person wrote, such as `ssd & !(gpu | host:node[0-3]) rank:0-3`. Raises like `parse`.
+    """Return the constraint that a person wrote, such as `ssd & !(gpu | host:node[0-3]) rank:0-3`. Raises like
+    `parse`.
     """
     return Constraint.parse(parse_query(text))
 

@@ -3,19 +3,27 @@
 Among them is how a job shares the machine: its bank, when it may be preempted, when it is submitted again, its job set.
 
 Law: a function takes JSON and gives the checked value, or raises InvalidValue that begins with the path of the part.
+
+Limits of a site on users, banks and queues: whom each is about, and how much they may have at once.
+
+Law: a limit counts the jobs of one holder. Its holder is the user, bank and queue that it names together; `*` makes a
+holder of each user, bank or queue. The job manager refuses submits by `waiting`, and jobs that are too large or too
+long in themselves; schedulers hold back starts by the other bounds, under every policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import JOBID_MAX
-from fluxsched.core.quantities import parse_amount, parse_duration
-from fluxsched.core.request import COUNT_MAX, Count
+from fluxsched.core.quantities import format_duration, parse_amount, parse_duration
+from fluxsched.core.reasons import Cause, WaitKind, cause
+from fluxsched.core.request import COUNT_MAX, Count, Request
 from fluxsched.core.text import counted, kind_of, named, shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 
@@ -36,7 +44,7 @@ TASK_SLOT: Final = "task"
 
 _TASK_KEYS: Final = frozenset(("command", "slot", "count", "attributes", "distribution"))
 _STRING_OR_NULL: Final = frozenset((str, type(None)))
-_OURS: Final = ("elastic", "max-hops", "requeue", "retry-on", "retry-pause")
+_OURS: Final = ("deadline", "elastic", "max-hops", "notify", "requeue", "reservation", "retry-on", "retry-pause")
 _COUNT_KEYS: Final = ("per_slot", "total", "per_resource")
 
 TaskCount = tuple[int | None, int | None, tuple[str, int] | None]
@@ -152,7 +160,8 @@ def seconds(obj: object, key: str, zero: str = "0 sets no limit") -> float:
 
 
 def array_of(system: Mapping[str, Any]) -> int | None:
-    """Return the array that the job was submitted with: the id of its first job, 0 for the first job itself; else None.
+    """Return the array that the job was submitted with: the id of its first job, 0 for the first job itself; else
+    None.
     """
     obj = system.get("array")
     if obj is not None and (type(obj) is not int or not 0 <= obj <= JOBID_MAX):
@@ -220,6 +229,46 @@ def check_ours(system: Mapping[str, Any]) -> None:
     """Raise InvalidValue for unknown keys of `fluxsched`: a misspelled one would have no effect."""
     if unknown := [key for key in inner(system, "fluxsched") if key not in _OURS]:
         raise InvalidValue(f"attributes.system.fluxsched.{shown(unknown[0])[1:-1]}: unknown; known: {', '.join(_OURS)}")
+    notify_of(system)
+
+
+NOTIFY_START, NOTIFY_END, NOTIFY_FAIL = "start", "end", "fail"
+NOTIFY_EVENTS: Final = (NOTIFY_START, NOTIFY_END, NOTIFY_FAIL)
+"""Events of a job that its user may be told of; a failure is an end that is no success."""
+NOTIFY_COMMAND_CHARS_MAX = 4096
+"""Characters of the command that tells of them; what is longer belongs into a script."""
+_NOTIFY_KEYS: Final = ("command", "host", "on", "terminal")
+
+
+class UserNotify(NamedTuple):
+    """Events that the user of a job is to be told of, some of NOTIFY_EVENTS: by a command of a shell; if it is empty,
+    by a line on a terminal of a host, and by mail if that is gone.
+    """
+
+    on: tuple[str, ...]
+    command: str = ""
+    terminal: str = ""
+    host: str = ""
+
+
+def notify_of(system: Mapping[str, Any]) -> UserNotify | None:
+    """Return what the user is to be told; None for nothing."""
+    ours = inner(system, "fluxsched")
+    if ours.get("notify") is None:
+        return None
+    path, notify = "attributes.system.fluxsched.notify", inner(system, "fluxsched", "notify")
+    if unknown := [key for key in notify if key not in _NOTIFY_KEYS]:
+        raise InvalidValue(f"{path}.{shown(unknown[0])[1:-1]}: unknown; known: {', '.join(_NOTIFY_KEYS)}")
+    on = notify.get("on", [NOTIFY_END])
+    if not isinstance(on, list | tuple) or not on or [each for each in on if each not in NOTIFY_EVENTS]:
+        raise InvalidValue(f"{path}.on: {shown(on)} is no list of some of {', '.join(NOTIFY_EVENTS)}")
+    command, terminal, host = [text(notify, key, "fluxsched.notify.") or "" for key in ("command", "terminal", "host")]
+    if len(command) > NOTIFY_COMMAND_CHARS_MAX:
+        what = f"{len(command)} characters, the limit is {NOTIFY_COMMAND_CHARS_MAX}"
+        raise LimitExceeded(f"{path}.command: {what}: write them into a script")
+    if terminal and not terminal.startswith("/dev/"):
+        raise InvalidValue(f"{path}.terminal: {shown(terminal)} is not below /dev")
+    return UserNotify(tuple(on), command, terminal, host)
 
 
 def max_hops_of(system: Mapping[str, Any]) -> int | None:
@@ -246,6 +295,25 @@ def elastic_of(system: Mapping[str, Any]) -> bool:
     return elastic
 
 
+def reservation_of(system: Mapping[str, Any]) -> str:
+    """Return the name of the reservation in which a job is to run; empty for none."""
+    name = inner(system, "fluxsched").get("reservation")
+    path = "attributes.system.fluxsched.reservation"
+    if name is not None and not isinstance(name, str):
+        raise InvalidValue(f"{path}: {shown(name)} is not the name of a reservation")
+    return check_name(name, path) or ""
+
+
+def deadline_of(system: Mapping[str, Any]) -> float | None:
+    """Return the time by which a job is to be over (seconds since the epoch); None for any."""
+    at_s = inner(system, "fluxsched").get("deadline")
+    if at_s is not None and (type(at_s) not in (int, float) or not 0 <= at_s < inf):
+        raise InvalidValue(
+            f"attributes.system.fluxsched.deadline: {shown(at_s)} is not a time in seconds since the epoch"
+        )
+    return at_s
+
+
 def inner(system: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     """Return an object inside `attributes.system`, empty if it or one around it is absent."""
     found: Mapping[str, Any] = system
@@ -265,7 +333,8 @@ _PMI = {"simple": True, "off": False, "none": False}
 
 
 def file_of(system: Mapping[str, Any], direction: str, stream: str) -> str | None:
-    """Return the file of a stream (shell option `input.STREAM` or `output.STREAM` of type `file`), None if it has none.
+    """Return the file of a stream (shell option `input.STREAM` or `output.STREAM` of type `file`), None if it has
+    none.
     """
     obj = inner(system, "shell", "options", direction).get(stream)
     if obj is None:
@@ -397,6 +466,9 @@ DEFAULT_BANK: Final = "default"
 NAME_CHARS_MAX = 255
 """Of a bank or a job set: both are shown in tables and kept for each account."""
 
+WHEN_MAX = 32
+"""Jobs of one question when they would start: rows of a small table."""
+
 REQUEUE_MAX = 100
 """Maximum number of times that a job may ask to be submitted again."""
 
@@ -514,3 +586,126 @@ def _requeue(times: object) -> int:
         path = "attributes.system.fluxsched.requeue"
         raise InvalidValue(f"{path}: {shown(times)} is not a number within 0-{REQUEUE_MAX}")
     return times
+
+
+# ---- limits
+
+EACH: Final = "*"
+"""Stands for each user, bank or queue by itself."""
+
+LIMITS_MAX = 256
+"""Limits of a site: each is looked at for each user, bank and queue of jobs."""
+
+HOLDERS_MAX = 65_536
+"""Combinations of user, bank and queue whose holders are known; some 300 bytes each."""
+
+SIZES: Final = ("running jobs", "nodes", "cores", "gpus")
+"""Words for what running jobs have that a limit may bound."""
+
+BoundedAmounts = tuple[int, ...]
+"""As many of each of SIZES."""
+
+Holder = tuple[str, ...]
+"""Values of what a limit names, by which its jobs are counted together."""
+
+HolderKey = tuple[int, Holder]
+"""A holder of the limit at this place."""
+
+
+class SiteLimit(NamedTuple):
+    """One limit. A user is a user id or EACH, and what is None is not looked at; a bound that is None is none.
+
+    `running`, `nodes`, `cores` and `gpus` count what the holder's jobs have at once, `waiting` those that wait;
+    `minutes` is the longest time limit of one. `user_name` is the user for people.
+    """
+
+    user: int | str | None = None
+    bank: str | None = None
+    queue: str | None = None
+    running: int | None = None
+    waiting: int | None = None
+    nodes: int | None = None
+    cores: int | None = None
+    gpus: int | None = None
+    minutes: float | None = None
+    user_name: str = ""
+
+    @property
+    def title(self) -> str:
+        """Return whom the limit is about: `each user in bank physics`."""
+        names = (("user", self.user_name or None), ("bank", self.bank), ("queue", self.queue))
+        said = [f"each {kind}" if name == EACH else f"{kind} {name}" for kind, name in names if name is not None]
+        return f"limit of {' in '.join(said)}"
+
+    def holder(self, userid: int, bank: str | None, queue: str | None) -> Holder | None:
+        """Return the holder with whose jobs such a job counts; None if the limit is not about it."""
+        found: list[str] = []
+        if self.user is not None:
+            if self.user != EACH and self.user != userid:
+                return None
+            found.append(str(userid))
+        for wanted, own in ((self.bank, bank or DEFAULT_BANK), (self.queue, queue)):
+            if wanted is not None:
+                if own is None or wanted not in (EACH, own):
+                    return None
+                found.append(own)
+        return tuple(found)
+
+    @property
+    def sizes(self) -> tuple[int | None, ...]:
+        """Return the bounds of what running jobs have, in the order of SIZES."""
+        return (self.running, self.nodes, self.cores, self.gpus)
+
+    def exceeded(self, held: BoundedAmounts, more: BoundedAmounts) -> Cause | None:
+        """Return the bound that amounts exceed together, in words; None if there is none. Its kind is that of the first
+        holder.
+        """
+        for at, most in enumerate(self.sizes):
+            if most is not None and held[at] + more[at] > most:
+                of_bank = WaitKind.LIMIT_OF_QUEUE if self.bank is None else WaitKind.LIMIT_OF_BANK
+                kind = of_bank if self.user is None else WaitKind.LIMIT_OF_USER
+                return cause(f"{self.title}: {held[at]} + {more[at]} {SIZES[at]} exceed {most}", kind)
+        return None
+
+    def too_long(self, duration_s: float) -> str | None:
+        """Return the fault of a time limit (seconds, 0: none) above `minutes`, in words; None if there is none."""
+        if self.minutes is None or 0 < duration_s <= self.minutes * 60:
+            return None
+        asked = format_duration(duration_s) if duration_s else "infinity (none was asked for)"
+        most = format_duration(self.minutes * 60)
+        return f"duration {asked}, {self.title} {most}: ask for at most {most}"
+
+
+class Holders:
+    """Holders of limits with whom a job counts, found once for each user, bank and queue: most limits are about
+    others.
+    """
+
+    def __init__(self, limits: Sequence[SiteLimit], known_max: int = HOLDERS_MAX) -> None:
+        self.limits = tuple(limits)
+        self._known_max = known_max
+        self._known: dict[tuple[int, str | None, str | None], tuple[HolderKey, ...]] = {}
+
+    def of(self, userid: int, bank: str | None, queue: str | None) -> tuple[HolderKey, ...]:
+        """Return a holder of each limit that is about such a job, in the order of the limits."""
+        job = userid, bank, queue
+        found = self._known.get(job)
+        if found is None:
+            if len(self._known) >= self._known_max:
+                self._known.clear()
+            keys: list[HolderKey] = []
+            for at, limit in enumerate(self.limits):
+                holder = limit.holder(userid, bank, queue)
+                if holder is not None:
+                    keys.append((at, holder))
+            found = self._known[job] = tuple(keys)
+        return found
+
+
+def least_amounts(request: Request) -> BoundedAmounts:
+    """Return the least that a job has of each of SIZES."""
+    return (1, request.least_nodes, request.least_cores, request.least_gpus)
+
+
+NOTHING: Final[BoundedAmounts] = (0, 0, 0, 0)
+"""Amounts of a holder without running jobs."""

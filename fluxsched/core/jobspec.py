@@ -30,6 +30,7 @@ from fluxsched.core.constraint import EVERYTHING, Constraint, parse_constraint_t
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import (
     PARTS_VERSION,
+    USUAL,
     Sharing,
     TaskCount,
     check_name,
@@ -37,6 +38,7 @@ from fluxsched.core.jobfields import (
     parse_task,
     sharing_given,
 )
+from fluxsched.core.quantities import MEMORY, parse_time_limit
 from fluxsched.core.request import Count, Request, is_group, parse_group, parse_groups, parse_resources
 from fluxsched.core.text import check_shape, load_object, named, shown, there_are
 from fluxsched.errors import InvalidValue, LimitExceeded
@@ -92,6 +94,19 @@ def parse_nodes(text: str) -> Any:
         raise
     except InvalidValue:
         raise InvalidValue(f"{shown(text)} is neither a number of nodes, 1 or more, nor a range such as 4-10") from None
+
+
+AskedSize = tuple[Any, float | None]
+"""A number of nodes or a range, and a time limit (seconds) if it is another."""
+
+
+def parse_sizes(text: str) -> list[AskedSize]:
+    """Read `NODES[:LIMIT],...`. Raises InvalidValue."""
+    found: list[AskedSize] = []
+    for part in text.split(","):
+        nodes, colon, limit = part.partition(":")
+        found.append((parse_nodes(nodes), parse_time_limit(limit) if colon else None))
+    return found
 
 
 def parse_part(text: str) -> PartAsked:
@@ -177,7 +192,8 @@ def _check_part(where: str, part: Request, label: str, others: Sequence[str]) ->
 
 
 def parse_tasks(obj: object, request: Request) -> tuple[JobPart, ...]:
-    """Parse the tasks of each part: the one entry of `tasks` that names its slot. Raise InvalidValue naming the path.
+    """Parse the tasks of each part: the one entry of `tasks` that names its slot. Raise InvalidValue naming the
+    path.
     """
     if not isinstance(obj, list | tuple) or not all(isinstance(task, dict) for task in obj):
         raise InvalidValue("tasks must be a list of objects, one for each slot (RFC 14)")
@@ -255,6 +271,11 @@ class Attributes:
     sharing: Sharing
     max_hops: int | None
     elastic: bool
+    reservation: str
+    deadline_s: float | None
+
+
+_UNBOUND: Final = (EVERYTHING, None, False, "")
 
 
 def read_attributes(obj: object) -> Attributes:
@@ -281,6 +302,8 @@ def read_attributes(obj: object) -> Attributes:
         parse_sharing(system),
         jobfields.max_hops_of(system),
         jobfields.elastic_of(system),
+        jobfields.reservation_of(system),
+        jobfields.deadline_of(system),
     )
 
 
@@ -302,26 +325,27 @@ class Jobspec:
     raw: dict[str, Any]
     bare: dict[str, Any] = field(compare=False, repr=False)
     request: Request
-    command: tuple[str, ...]
-    ntasks_per_slot: int | None
-    ntasks_total: int | None
-    ntasks_per_resource: tuple[str, int] | None
-    duration_s: float
-    queue: str | None
-    cwd: str | None
-    environment: Mapping[str, str | None]
-    dependencies: tuple[Mapping[str, Any], ...]
-    test_run_duration_s: float | None
-    input: str | None
-    output: str | None
-    error: str | None
-    job_name: str | None
-    array: int | None
-    files: Any
-    pmi: bool | None
-    pty: jobfields.Pty | None
-    templates: Mapping[str, str]
-    sharing: Sharing
+    command: tuple[str, ...] = ()
+    ntasks_per_slot: int | None = None
+    ntasks_total: int | None = None
+    ntasks_per_resource: tuple[str, int] | None = None
+    duration_s: float = 0.0
+    queue: str | None = None
+    cwd: str | None = None
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    dependencies: tuple[Mapping[str, Any], ...] = ()
+    test_run_duration_s: float | None = None
+    input: str | None = None
+    output: str | None = None
+    error: str | None = None
+    job_name: str | None = None
+    array: int | None = None
+    files: Any = None
+    pmi: bool | None = None
+    pty: jobfields.Pty | None = None
+    templates: Mapping[str, str] = field(default_factory=dict)
+    sharing: Sharing = USUAL
+    deadline_s: float | None = None
     _several: tuple[JobPart, ...] = ()
 
     @classmethod
@@ -342,8 +366,9 @@ class Jobspec:
     def of_read(cls, raw: dict[str, Any], resources: tuple[Request, str], attributes: Attributes) -> Jobspec:
         """Return the jobspec that `raw` is, all read but its tasks. Raises InvalidValue for these."""
         request, label = resources
-        if attributes.constraint is not EVERYTHING or attributes.elastic or attributes.max_hops is not None:
-            request = request.bound(attributes.constraint, attributes.max_hops, attributes.elastic)
+        bounds = attributes.constraint, attributes.max_hops, attributes.elastic, attributes.reservation
+        if bounds != _UNBOUND:
+            request = request.bound(*bounds)
         several: tuple[JobPart, ...] = ()
         if request.parts:
             several = parse_tasks(raw["tasks"], request)
@@ -376,6 +401,7 @@ class Jobspec:
             attributes.pty,
             attributes.templates,
             attributes.sharing,
+            attributes.deadline_s,
             several,
         )
         if attributes.pty is not None:
@@ -402,33 +428,18 @@ class Jobspec:
         system = jobfields.system_given(raw["attributes"])
         parse = parse_parts if raw["version"] == jobfields.PARTS_VERSION else _parse_one
         request, _ = parse(raw["resources"])
-        constraint, max_hops, elastic = _constraint(system), jobfields.max_hops_of(system), jobfields.elastic_of(system)
-        if constraint is not EVERYTHING or elastic or max_hops is not None:
-            request = request.bound(constraint, max_hops, elastic)
+        hops, elastic = jobfields.max_hops_of(system), jobfields.elastic_of(system)
+        bounds = _constraint(system), hops, elastic, jobfields.reservation_of(system)
+        if bounds != _UNBOUND:
+            request = request.bound(*bounds)
         bare = _bare(raw["attributes"])
         return cls(
             raw,
             raw if bare is raw["attributes"] else {**raw, "attributes": bare},
             request,
-            command=(),
-            ntasks_per_slot=None,
-            ntasks_total=None,
-            ntasks_per_resource=None,
             duration_s=jobfields.seconds(system.get("duration"), "duration"),
             queue=jobfields.name_given(system, "queue"),
-            cwd=None,
-            environment={},
-            dependencies=(),
-            test_run_duration_s=None,
-            input=None,
-            output=None,
-            error=None,
             job_name=jobfields.name_given(system, "job", "name"),
-            array=None,
-            files=None,
-            pmi=None,
-            pty=None,
-            templates={},
             sharing=sharing_given(system),
         )
 
@@ -445,7 +456,8 @@ class Jobspec:
         return self.raw
 
     def ntasks(self, nslots: int) -> int:
-        """Return the number of tasks on an allocation of `nslots` slots; of several parts ask each (`JobPart.ntasks`).
+        """Return the number of tasks on an allocation of `nslots` slots; of several parts ask each
+        (`JobPart.ntasks`).
         """
         count = self.ntasks_per_slot, self.ntasks_total, self.ntasks_per_resource
         return tasks_on(count, self.request, nslots)
@@ -497,6 +509,8 @@ class Jobspec:
         job_set: str | None = None,
         elastic: bool = False,
         max_hops: int | None = None,
+        reservation: str | None = None,
+        deadline_s: float | None = None,
         parts: Sequence[PartAsked] = (),
     ) -> Jobspec:
         """Make the jobspec of a command line: a slot a task, spread evenly over `nodes` if given (a count as in RFC
@@ -526,6 +540,8 @@ class Jobspec:
                     "retry-pause": retry_pause_s,
                     "elastic": elastic or None,
                     "max-hops": max_hops,
+                    "reservation": reservation,
+                    "deadline": deadline_s,
                 }
             ),
         }
@@ -535,6 +551,15 @@ class Jobspec:
         attributes = {"system": _without_none(system) or {}}
         raw = {"version": 1, "resources": resources, "tasks": tasks, "attributes": attributes}
         return cls.parse(with_parts(raw, parts) if parts else raw)
+
+
+def asks_for_memory(jobspec: Jobspec) -> bool:
+    """Return whether a job has asked for memory, and is limited to it."""
+    for request in jobspec.request.each_part:
+        asked = request.amounts + request.node_amounts + request.shared
+        if asked and any(kind == MEMORY for kind, _ in asked):
+            return True
+    return False
 
 
 def _parse_one(obj: object) -> tuple[Request, str]:
@@ -572,7 +597,8 @@ _BULK: Final = frozenset(("environment", "files"))
 
 
 def without_bulk(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return a jobspec's JSON without what only its tasks need: the environment and the files, which may be megabytes.
+    """Return a jobspec's JSON without what only its tasks need: the environment and the files, which may be
+    megabytes.
     """
     attributes = raw.get("attributes")
     bare = _bare(attributes)
@@ -584,6 +610,87 @@ def _bare(attributes: Any) -> Any:
     if _BULK.isdisjoint(system):
         return attributes
     return {**attributes, "system": {key: value for key, value in system.items() if key not in _BULK}}
+
+
+# ---- jobs submitted together
+
+ARRAY_JOBS_MAX = 512
+"""Jobs of one request, which are accepted in one turn: some 30 ms, in which nobody else is served."""
+
+ARRAY_TEXTS_MAX = 32
+"""Texts in which the jobs of one request differ, each of which is replaced in each job."""
+
+TextPath = Sequence[str | int]
+
+
+class JobspecTemplate:
+    """Jobspec of many jobs that differ in the texts at `paths`, such as `tasks`, 0, `command`, 1.
+
+    Law: a job is accepted, and reads, as if its jobspec had come alone; what all have in common is read once.
+    """
+
+    def __init__(self, raw: dict[str, Any], paths: Sequence[TextPath]) -> None:
+        """Read the jobspec. Raises InvalidValue for a path to what is no text of tasks or attributes, or as
+        `Jobspec.parse` does.
+        """
+        if len(paths) > ARRAY_TEXTS_MAX:
+            what = f"jobs of one request differ in {len(paths)} texts, the limit is {ARRAY_TEXTS_MAX}"
+            raise LimitExceeded(f"{what}: submit them one by one")
+        Jobspec.parse(raw)
+        for path in paths:
+            _check_path(raw, path)
+        self._raw = raw
+        self._paths = paths
+        parse = parse_parts if raw["version"] == PARTS_VERSION else _parse_one
+        self._resources = parse(raw["resources"])
+        self._array: int | None = None
+        self._attributes: dict[str, Any] = {}
+        self._read = read_attributes(raw["attributes"])
+
+    def job(self, texts: Sequence[str], array: int) -> Jobspec:
+        """Return the jobspec with these texts, of a job of an array (0: its first job). Raises InvalidValue."""
+        if len(texts) != len(self._paths):
+            raise InvalidValue(f"a job has {len(texts)} texts for {len(self._paths)} paths: give one for each")
+        self._set_array(array)
+        raw: dict[str, Any] = {**self._raw, "attributes": self._attributes}
+        for path, text in zip(self._paths, texts, strict=True):
+            raw = _with_text(raw, path, 0, text)
+        attributes = raw["attributes"]
+        return Jobspec.of_read(
+            raw, self._resources, self._read if attributes is self._attributes else read_attributes(attributes)
+        )
+
+    def _set_array(self, array: int) -> None:
+        if array == self._array:
+            return
+        attributes = self._raw["attributes"]
+        self._attributes = {**attributes, "system": {**(attributes.get("system") or {}), "array": array}}
+        self._read = read_attributes(self._attributes)
+        self._array = array
+
+
+def _check_path(raw: dict[str, Any], path: TextPath) -> None:
+    """Raise InvalidValue unless there is a text at this path."""
+    found: Any = raw if path and path[0] in ("tasks", "attributes") else None
+    for key in path:
+        if isinstance(found, dict):
+            found = found.get(key)
+        elif isinstance(found, list) and isinstance(key, int) and 0 <= key < len(found):
+            found = found[key]
+        else:
+            found = None
+    if not isinstance(found, str):
+        name = shown(".".join([str(key) for key in path]))
+        raise InvalidValue(f"{name} is no text in the tasks or attributes of the jobspec, so jobs cannot differ in it")
+
+
+def _with_text(tree: Any, path: TextPath, at: int, text: str) -> Any:
+    """Return the tree with another text at the path from its key `at` on; only what is on the path is copied."""
+    if at == len(path):
+        return text
+    key, made = path[at], tree.copy()
+    made[key] = _with_text(tree[key], path, at + 1, text)
+    return made
 
 
 # ---- signed
@@ -602,7 +709,8 @@ class Unwrapped(NamedTuple):
 
 
 def unwrap(text: str) -> Unwrapped:
-    """Return the jobspec in `HEADER.PAYLOAD.none` or in plain JSON. Raises InvalidValue naming the part that is wrong.
+    """Return the jobspec in `HEADER.PAYLOAD.none` or in plain JSON. Raises InvalidValue naming the part that is
+    wrong.
     """
     if text.lstrip()[:1] == "{":
         return Unwrapped(text.encode(), None)

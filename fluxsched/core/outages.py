@@ -3,6 +3,8 @@
 Law: an outage is a reservation that was there before all jobs. What is to be used from a begin to before an end crosses
 it if the two have some instant in common, so a job may end at the very instant at which an outage begins. Targets that
 do not exist are no fault here: which there are is known to others, and changes. Times are seconds since the epoch.
+
+An advance reservation is an outage for all but the jobs that name it. For these all other targets and times are one.
 """
 
 from __future__ import annotations
@@ -15,13 +17,20 @@ from math import floor, inf, isfinite
 from typing import Any, Final, NamedTuple
 
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.text import kind_of
+from fluxsched.core.quantities import rough_duration
+from fluxsched.core.text import kind_of, shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 OUTAGES_MAX = 1024
 """Outages at once: one a rack of a machine of 100,000 targets, or one a week for twenty years."""
 
+GIVEN_BACK_S = 366 * 86400.0
+"""For so long targets that were dedicated to a group are an outage for it: by then they have left it long ago."""
+
 NAME_CHARS_MAX = 64
+
+USERS_MAX = 1024
+"""Users that may use a reservation: a large project; all users need no list."""
 
 STRETCHES_MAX = 512
 """Stretches of time that a plan looks at: 50 outages have 100 at most, and one that recurs weekly as many in a year."""
@@ -34,7 +43,9 @@ LIMITS_KNOWN_MAX = 8
 class Outage(NamedTuple):
     """An outage of `targets` from `from_s` to before `until_s`, and again `every_s` from there on, if that is not 0.
 
-    `reason` is that of its drain.
+    `reason` is that of its drain. `ends_jobs`: jobs that run there have their end moved to its begin.
+    With a `queue` the targets are that queue's while it lasts: they are in its `group`. If it `is_reservation`, they
+    are for the jobs of its `users` (ids; all users where there are none) that name it.
     """
 
     name: str
@@ -43,6 +54,11 @@ class Outage(NamedTuple):
     until_s: float
     every_s: float = 0.0
     reason: str = ""
+    ends_jobs: bool = False
+    queue: str = ""
+    group: str = ""
+    is_reservation: bool = False
+    users: tuple[int, ...] = ()
 
     def next(self, now_s: float) -> Outage | None:
         """Return the occurrence that is on at `now_s`, else the first one after; None if it is over."""
@@ -78,6 +94,12 @@ class Outage(NamedTuple):
         }  # fmt: skip
         if self.every_s:
             row["every"] = self.every_s
+        if self.ends_jobs:
+            row["end_jobs"] = True
+        if self.queue:
+            row |= {"queue": self.queue, "group": self.group}
+        if self.is_reservation:
+            row |= {"reservation": True, "users": list(self.users)}
         return row | {"reason": self.reason} if self.reason else row
 
     @classmethod
@@ -85,7 +107,7 @@ class Outage(NamedTuple):
         """Return the outage that `to_json` gave; keys that are unknown are ignored. Raises InvalidValue."""
         if not isinstance(row, Mapping):
             raise InvalidValue(f"an outage is an object with name, targets, from and until, not {kind_of(row)}")
-        texts = {key: row.get(key, "") for key in ("name", "targets", "reason")}
+        texts = {key: row.get(key, "") for key in ("name", "targets", "reason", "queue", "group")}
         times = {key: row.get(key, 0.0) for key in ("from", "until", "every")}
         for key, text in texts.items():
             if not isinstance(text, str):
@@ -93,31 +115,55 @@ class Outage(NamedTuple):
         for key, time_s in times.items():
             if isinstance(time_s, bool) or not isinstance(time_s, (int, float)):
                 raise InvalidValue(f"{key} of an outage is a number of seconds, not {kind_of(time_s)}")
+        users = row.get("users", [])
+        if not isinstance(users, list) or not all(type(user) is int for user in users):
+            raise InvalidValue(f"users of a reservation are a list of user ids, not {shown(users)}")
         return checked(cls(
             str(texts["name"]), Idset.parse(texts["targets"]), float(times["from"]), float(times["until"]),
-            float(times["every"]), str(texts["reason"]),
+            float(times["every"]), str(texts["reason"]), row.get("end_jobs") is True,
+            str(texts["queue"]), str(texts["group"]), row.get("reservation") is True, tuple(users),
         ))  # fmt: skip
 
 
 def checked(outage: Outage) -> Outage:
     """Return the outage if it is one. Raises InvalidValue that names what is wrong with it."""
     name, from_s, until_s, every_s = outage.name, outage.from_s, outage.until_s, outage.every_s
+    kind = "reservation" if outage.is_reservation else "outage"
     if not name or len(name) > NAME_CHARS_MAX or not name.isprintable():
         raise InvalidValue(f"the name of an outage has 1 to {NAME_CHARS_MAX} printable characters, not {name[:80]!r}")
     if not (isfinite(from_s) and isfinite(until_s) and isfinite(every_s)):
-        raise InvalidValue(f"outage {name!r}: begin, end and period are finite times")
+        raise InvalidValue(f"{kind} {name!r}: begin, end and period are finite times")
     if until_s <= from_s:
-        raise InvalidValue(f"outage {name!r} ends {from_s - until_s:g} s before it begins: give a later end")
+        by = "as it begins" if until_s == from_s else f"{rough_duration(from_s - until_s)} before it begins"
+        raise InvalidValue(f"{kind} {name!r} ends {by}: give a later end")
     if every_s and every_s < until_s - from_s:
         raise InvalidValue(
-            f"outage {name!r} recurs every {every_s:g} s and lasts {until_s - from_s:g} s: the targets would never be "
-            "free; give a longer period"
+            f"{kind} {name!r} recurs every {rough_duration(every_s)} and lasts {rough_duration(until_s - from_s)}: the "
+            "targets would never be free; give a longer period"
         )
+    if len(outage.users) > USERS_MAX:
+        raise LimitExceeded(f"reservation {name!r}: {len(outage.users)} users are above the limit of {USERS_MAX}")
     return outage
 
 
+def seen_by(outages: Outages, group: str) -> Outages:
+    """Return the outages as the scheduler of a group is to know them: what is dedicated to it is no outage for it, and
+    ends with another one, until when it is dedicated again.
+    """
+    if not any(each.group == group for each in outages.all):
+        return outages
+    found = [each for each in outages.all if each.group != group]
+    for each in outages.all:
+        if each.group == group:
+            until_s = each.from_s + each.every_s if each.every_s else each.until_s + GIVEN_BACK_S
+            if until_s > each.until_s:
+                found.append(each._replace(from_s=each.until_s, until_s=until_s))
+    return Outages(found)
+
+
 class StartRange(NamedTuple):
-    """A stretch of time, ends included, in which a job may start without crossing an outage: not on `barred` targets.
+    """A stretch of time, ends included, in which a job may start without crossing an outage: not on `barred`
+    targets.
     """
 
     from_s: float
@@ -163,12 +209,35 @@ class Outages:
         crossed = bisect_left(self._begins, end_s)
         return self._masks[crossed - 1] if crossed else 0
 
+    def inside(self, name: str, ranks: Idset) -> Outages:
+        """Return the outages as they are for jobs that name a reservation: all `ranks` are in one but its targets while
+        it lasts; always, if there is none of this name.
+        """
+        made, around = Outages(), Outage(name, ranks, -inf, inf, is_reservation=True)
+        rest = [each for each in self.all if each.name != name or not each.is_reservation]
+        for each in self.all:
+            if each.is_reservation and each.name == name:
+                around = around._replace(targets=ranks - each.targets)
+                rest.append(each._replace(from_s=-inf, until_s=each.from_s, every_s=0.0))
+                until_s = each.from_s + each.every_s if each.every_s else inf
+                if until_s > each.until_s:
+                    rest.append(each._replace(from_s=each.until_s, until_s=until_s))
+        made.all = (*rest, around)
+        return made
+
+    def reservation(self, name: str) -> Outage | None:
+        """Return the reservation of this name."""
+        found = [each for each in self.all if each.is_reservation and each.name == name]
+        return found[0] if found else None
+
     def on(self, now_s: float) -> Idset:
-        """Return the targets that are in an outage at an instant."""
+        """Return the targets that are down in an outage at an instant; those of reservations are not."""
         from_s, until_s, found = self._on
         if not from_s <= now_s < until_s:
             found, until_s = EMPTY, inf
             for outage in self.all:
+                if outage.is_reservation:
+                    continue
                 there = outage.next(now_s)
                 if there is not None and there.from_s <= now_s:
                     found |= there.targets
@@ -183,11 +252,14 @@ class Outages:
         return sorted([there for there in ahead if there.from_s < end_s], key=_from_s)
 
     def next_end_s(self, now_s: float) -> float:
-        """Return when the next outage ends, of those that are on and those ahead; `inf` if there is none."""
+        """Return when the next outage ends, of those that are on and those ahead, or reservation begins; `inf` if there
+        is none.
+        """
         from_s, next_s = self._next_end
         if not from_s <= now_s < next_s:
             ahead = [there for outage in self.all if (there := outage.next(now_s)) is not None]
-            next_s = min([there.until_s for there in ahead], default=inf)
+            begins = [there.from_s for there in ahead if there.is_reservation and there.from_s > now_s]
+            next_s = min([*begins, *[there.until_s for there in ahead]], default=inf)
             self._next_end = now_s, next_s
         return next_s
 
@@ -266,7 +338,8 @@ class Outages:
 
 def _ends_s(outage: Outage, from_s: float) -> Iterator[float]:
     for there in outage.occurrences(from_s):  # without an end, which mypyc makes a list of in an expression
-        yield there.until_s
+        if there.until_s < inf:
+            yield there.until_s
 
 
 def _last_starts_s(outage: Outage, limit_s: float, from_s: float) -> Iterator[float]:

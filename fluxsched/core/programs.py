@@ -25,14 +25,13 @@ PROGRAM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 
 @dataclass(frozen=True, slots=True)
 class SiteProgram:
-    """A program, its time limit, and whether it runs on each host of a job or on the first one alone.
-
-    It runs as the user of the instance. Where instances have many users, this is the place to say as whom.
-    """
+    """A program, its time limit, whether it runs on each host of a job or on the first one alone, and as which user."""
 
     words: tuple[str, ...]
     timeout_s: float
     is_per_host: bool = True
+    is_users: bool = False
+    """True if it runs as the user as whom the job's tasks run; else as the instance's."""
 
     @property
     def name(self) -> str:

@@ -31,6 +31,9 @@ AMOUNT_KINDS_MAX = 16
 MEMORY: Final = "memory"
 """The kind in bytes: it is discovered, shown in binary units, and limits the jobs that ask for it."""
 
+DOUBLINGS_KEPT: Final = 64
+"""Doublings of a pause that count: after some hundred more it would be beyond the range of a double."""
+
 RESERVED: Final = frozenset(("node", "slot", "core", "gpu"))
 """Types of RFC 25 that are no amounts: two group others, two have ids."""
 
@@ -47,7 +50,8 @@ _BINARY: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def check_kind(kind: object) -> str:
-    """Return the name of a countable kind: a letter, then letters, digits and `_.-`, 64 in all, none of RFC 25's types.
+    """Return the name of a countable kind: a letter, then letters, digits and `_.-`, 64 in all, none of RFC 25's
+    types.
     """
     if type(kind) is not str or _KIND.fullmatch(kind) is None or kind in RESERVED:
         raise InvalidValue(f"{shown(kind)} is not the name of a countable resource, such as memory")
@@ -199,6 +203,21 @@ def parse_clock(text: str) -> float:
     return float(first * 60 + second)
 
 
+def parse_time_limit(text: str) -> float:
+    """Return the seconds of an FSD whose bare number is minutes, as in Flux, or of a time limit as Slurm has it;
+    0 and infinity set none. Raises InvalidValue.
+    """
+    if ":" in text or "-" in text.lstrip("-"):
+        return parse_clock(text)
+    try:
+        seconds = parse_duration(f"{text}m")
+    except LimitExceeded:
+        raise
+    except InvalidValue:  # it has a unit, or is none
+        seconds = parse_duration(text)
+    return 0.0 if math.isinf(seconds) else seconds
+
+
 def format_duration(duration_s: float) -> str:
     """Return the RFC 23 text of this many seconds, exact: in the largest unit that needs six digits at most, else in
     seconds.
@@ -214,6 +233,17 @@ def format_duration(duration_s: float) -> str:
         if seconds >= _UNITS_S[unit] and _exact(text := f"{seconds / _UNITS_S[unit]:.6g}{unit}", seconds):
             return text
     return f"{int(seconds)}s" if seconds == int(seconds) else f"{seconds!r}s"
+
+
+def rough_duration(duration_s: float) -> str:
+    """Return a time as people say it: from ten minutes on in whole minutes, from ten seconds on in whole seconds."""
+    unit_s = 60 if duration_s >= 600 else 1 if duration_s >= 10 else 0.01
+    return format_duration(round(round(max(duration_s, 0.0) / unit_s) * unit_s, 2))
+
+
+def doubled_s(first_s: float, failures: int, most_s: float) -> float:
+    """Return a pause (seconds) that is doubled by each failure: `first_s` before any, `most_s` at the most."""
+    return min(math.ldexp(first_s, min(failures, DOUBLINGS_KEPT)), most_s)
 
 
 def _exact(text: str, duration_s: float) -> bool:

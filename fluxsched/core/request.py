@@ -96,7 +96,8 @@ class Count:
         return self.min == self.max
 
     def values(self, limit: int) -> Sequence[int]:
-        """Return the acceptable counts up to `limit`, ascending; a `range` where steps are equal, so it costs nothing.
+        """Return the acceptable counts up to `limit`, ascending; a `range` where steps are equal, so it costs
+        nothing.
         """
         last = limit if self.max is None else min(limit, self.max)
         if self.listed is not None:
@@ -225,7 +226,8 @@ class Request:
 
     At most `max_hops` are between any two nodes (None: no bound), of each part where there are several. With `elastic`
     the range of `nodes` stays open while the job runs. `parts` is empty unless the job has several (`of_parts`): each
-    is a request of whole nodes, and has the `label` of its slot.
+    is a request of whole nodes, and has the `label` of its slot. `reservation` is the name of the one in which it is to
+    run, empty for none.
     """
 
     nodes: Count | None = None
@@ -241,6 +243,7 @@ class Request:
     elastic: bool = False
     parts: tuple[Request, ...] = ()
     label: str = ""
+    reservation: str = ""
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     @classmethod
@@ -262,18 +265,19 @@ class Request:
         cores, gpus = min([part.cores for part in parts]), min([part.gpus for part in parts])
         return cls(nodes, ONE, cores, gpus, True, shared=shared, parts=tuple(parts))
 
-    def bound(self, constraint: Constraint, max_hops: int | None, elastic: bool) -> Request:
-        """Return the request with a job's constraint, bound on hops and elasticity, beside those of its parts.
+    def bound(self, constraint: Constraint, max_hops: int | None, elastic: bool, reservation: str = "") -> Request:
+        """Return the request with a job's constraint, bound on hops, elasticity and reservation, beside those of its
+        parts.
 
         Raise InvalidValue for an elastic job whose number of nodes is fixed.
         """
         if elastic:
             self._check_elastic()
-        parts = tuple([part.bound(constraint, max_hops, False) for part in self.parts])
+        parts = tuple([part.bound(constraint, max_hops, False, reservation) for part in self.parts])
         if elastic:
             parts = tuple([replace(part, elastic=True) for part in parts])
         both = _both(constraint, self.constraint)
-        return replace(self, constraint=both, max_hops=max_hops, elastic=elastic, parts=parts)
+        return replace(self, constraint=both, max_hops=max_hops, elastic=elastic, parts=parts, reservation=reservation)
 
     def _check_elastic(self) -> None:
         """Check that the number of nodes is a range, and that the resources of a node are known. Raise InvalidValue."""
@@ -326,7 +330,7 @@ class Request:
         if not self._hash:
             what = self.nodes, self.slots, self.cores, self.gpus, self.exclusive, self.constraint
             counted = self.amounts, self.node_amounts, self.shared
-            found = hash((*what, *counted, self.max_hops, self.elastic, self.parts, self.label))
+            found = hash((*what, *counted, self.max_hops, self.elastic, self.parts, self.label, self.reservation))
             object.__setattr__(self, "_hash", found)
         return self._hash
 
@@ -443,7 +447,8 @@ def _amount(vertex: dict[str, Any], path: str) -> int:
 
 
 def _type_of(vertex: Any, path: str, expected: tuple[str, ...]) -> str:
-    """Return the type of a vertex that is one of those that can stand here or countable, and has only keys of a vertex.
+    """Return the type of a vertex that is one of those that can stand here or countable, and has only keys of a
+    vertex.
     """
     if not isinstance(vertex, dict):
         raise InvalidValue(f"{path} must be an object with type and count, not {kind_of(vertex)}")
@@ -502,6 +507,7 @@ def _counted(count: Count | int, noun: str) -> str:
 
 
 # ---- requests as text
+
 
 def asked_text(request: Request) -> str:
     """One line; empty if the size is fixed and hops are not bounded."""

@@ -1,4 +1,4 @@
-"""Concrete resources: R (RFC 20) as a frozen value with the algebra of sets.
+"""Concrete resources: R (RFC 20) as a frozen value with the algebra of sets, and changes of it.
 
 Laws: a ResourceSet is a set of (rank, child) pairs, where a rank without children counts as one thing of its own;
 hosts, properties and times ride along. `parse(print(x)) == x`, and no operation changes its operands. Cost follows the
@@ -10,21 +10,29 @@ value and gives the frozen one, or raises InvalidValue that begins with the fiel
 is looked up again and again in a big R: made from a frozen ResourceSet on first use, never changed after, and nothing
 is in them that R does not say. An R that grows by pieces of other ranks, one after the other, is joined when it is
 read: adding a piece costs that piece; joining n of them costs about as much as making the whole, log n times.
+
+`GroupChange` is a change of an acquired group of targets (RFC 28), whose parts apply in the order grow, shrink,
+offline, online, update; `difference` is the only place that works one out from two states. The times of the R of a job
+that grows or shrinks (rfc/allocation.md) are those of the R that the job had; what was given and taken back again
+leaves nothing behind, nor do its switches. `nslots` is left out where it is not known which targets had how many.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from functools import cached_property
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.outages import NO_OUTAGES, Outages
 from fluxsched.core.quantities import Amounts, larger, less, parse_amounts, smaller
 from fluxsched.core.rlite import (
+    NO_PARTS,
     Children,
     Entry,
+    PartsByRank,
     in_order,
     merge,
     overlay,
@@ -34,7 +42,15 @@ from fluxsched.core.rlite import (
     rlite_ranks,
 )
 from fluxsched.core.text import check_shape, counted, kind_of, load_object, named, shown
-from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology, join_scheduling, parts_of, put_topology, split_topology
+from fluxsched.core.topology import (
+    EMPTY_TOPOLOGY,
+    Topology,
+    join_scheduling,
+    parts_of,
+    put_parts,
+    put_topology,
+    split_topology,
+)
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 __all__ = [
@@ -47,6 +63,9 @@ __all__ = [
 
 SECONDS_MAX = 1e11
 """The year 5138: a time stamp beyond it is in the wrong unit (milliseconds, nanoseconds)."""
+
+NAMES_CHARS_MAX: Final = 400
+"""Of the hosts in a text for people: most of a large machine is not read."""
 
 PROPERTIES_MAX = 4096
 """Property names of one R: each costs one mask of ranks, and one operation per allocation."""
@@ -212,37 +231,46 @@ def _seconds(field: str, obj: object) -> float:
 
 # ---- tables of a big R
 
+
 class Lookup:
-    """Rank to host and entry, host to ranks; each table costs one pass over the ranks, once."""
+    """Rank to host and entry, host to ranks; each table costs one pass over the ranks, once.
+
+    Properties that keep their tables themselves: mypyc makes of a `cached_property` one that is worked out each time.
+    """
 
     def __init__(self, entries: tuple[Entry, ...], ranks: Idset, nodelist: Hostlist) -> None:
         self._entries = entries
         self._ranks = ranks
         self._nodelist = nodelist
-
-    @cached_property
-    def dense_from(self) -> int | None:
+        self._host_of: dict[int, str] | None = None
+        self._entry_of: dict[int, Entry] | None = None
+        self._ranks_by_host: dict[str, list[int]] | None = None
+        is_run = bool(ranks) and len(ranks) == ranks.max() - ranks.min() + 1
+        self.dense_from = ranks.min() if is_run else None
         """The first rank, if the ranks are one run, so that a host is found by subtraction; else None."""
-        ranks = self._ranks
-        return ranks.min() if ranks and len(ranks) == ranks.max() - ranks.min() + 1 else None
 
-    @cached_property
+    @property
     def host_of(self) -> dict[int, str]:
         """Rank -> host, ascending; empty where hosts are not known."""
-        return dict(zip(self._ranks, self._nodelist, strict=False))
+        if self._host_of is None:
+            self._host_of = dict(zip(self._ranks, self._nodelist, strict=False))
+        return self._host_of
 
-    @cached_property
+    @property
     def entry_of(self) -> dict[int, Entry]:
         """Return the entry of each rank."""
-        return {rank: entry for entry in self._entries for rank in entry.ranks}
+        if self._entry_of is None:
+            self._entry_of = {rank: entry for entry in self._entries for rank in entry.ranks}
+        return self._entry_of
 
-    @cached_property
+    @property
     def ranks_by_host(self) -> dict[str, list[int]]:
         """Host -> its ranks, ascending; numbers, for as masks those of 131,072 hosts would take a gigabyte."""
-        ranks: dict[str, list[int]] = {}
-        for rank, host in self.host_of.items():
-            ranks.setdefault(host, []).append(rank)
-        return ranks
+        if self._ranks_by_host is None:
+            self._ranks_by_host = {}
+            for rank, host in self.host_of.items():
+                self._ranks_by_host.setdefault(host, []).append(rank)
+        return self._ranks_by_host
 
 
 # ---- resource sets
@@ -385,6 +413,17 @@ class ResourceSet:
         if only is not None:
             return Hostlist((hosts[only - first],))
         return Hostlist(tuple([hosts[rank - first] for rank in ranks]))
+
+    def named(self, ranks: Idset, chars_max: int = NAMES_CHARS_MAX) -> str:
+        """Return these ranks as people name them: by their hosts, each once, where these are known, else by number.
+
+        A longer text is cut, and ends with the number of targets.
+        """
+        known = ranks & self.ranks if self.nodelist.hosts else EMPTY
+        hosts, others = str(self.hosts(known).unique()) if known else "", ranks - known
+        numbers = f"{'rank' if len(others) == 1 else 'ranks'} {others}" if others else ""
+        text = " and ".join([part for part in (hosts, numbers) if part])
+        return text if len(text) <= chars_max else f"{text[:chars_max]}... ({len(ranks):,} targets)"
 
     def ranks_of(self, host: str) -> Idset:
         """Return the ranks on a host, none if it is not here."""
@@ -623,6 +662,7 @@ EMPTY_R: Final = ResourceSet()
 
 # ---- an R that grows by pieces
 
+
 class GrowingResources:
     """`whole` is the union of all pieces; `ranks` are those that it names."""
 
@@ -653,3 +693,126 @@ class GrowingResources:
         if piece.entries:
             self._pieces.append(piece)
             self.ranks |= piece.ranks
+
+
+# ---- changes of an acquired group (RFC 28)
+
+Properties: TypeAlias = Mapping[str, Idset]
+"""Mapping of property names to targets."""
+
+
+NO_SPARES: Final[Mapping[int, int]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """Change reported to an acquirer in one message; `online` and `offline` cover all targets of `grow`.
+
+    `grow` is empty, not None, when a group without targets is acquired; with `incomplete` its targets are not known
+    yet, so nothing may be concluded from what it lacks. `expiration_s` (seconds since the epoch, 0 for none), the
+    properties and the topology are None or empty where R stays as it is. `outages` are all that are known from then on,
+    of other targets, too; None where these stay. So are `parts`, the drained ones, and `spares`, the targets of the
+    group that stand in for another one, each with that one's rank; one on its way home has its own.
+    """
+
+    grow: ResourceSet | None = None
+    shrink: Idset = EMPTY
+    online: Idset = EMPTY
+    offline: Idset = EMPTY
+    expiration_s: float | None = None
+    property_add: Properties = field(default_factory=dict)
+    property_remove: Properties = field(default_factory=dict)
+    topology: Topology | None = None
+    incomplete: bool = False
+    outages: Outages | None = None
+    parts: PartsByRank | None = None
+    spares: Mapping[int, int] | None = None
+
+    @property
+    def joined(self) -> Idset:
+        """Return the targets of `grow`."""
+        return EMPTY if self.grow is None else self.grow.ranks
+
+    @property
+    def is_update(self) -> bool:
+        """Return whether R changes on targets that stay."""
+        properties = bool(self.property_add) or bool(self.property_remove)
+        others = self.expiration_s, self.topology, self.outages, self.parts, self.spares
+        return properties or any(other is not None for other in others)
+
+
+class GroupState(NamedTuple):
+    """A group as its acquirer knows it: its targets, those of them that are usable, the R that describes them, the
+    outages, the drained parts, and the spares.
+    """
+
+    resources: ResourceSet
+    targets: Idset
+    online: Idset
+    outages: Outages = NO_OUTAGES
+    parts: PartsByRank = NO_PARTS
+    spares: Mapping[int, int] = NO_SPARES
+
+
+def difference(before: GroupState, after: GroupState) -> GroupChange | None:
+    """Return the change from one state to the next; None if there is none."""
+    joined = left = EMPTY
+    if before.targets != after.targets:
+        joined, left = after.targets - before.targets, before.targets - after.targets
+    flipped = before.online ^ after.online
+    online, offline = flipped & after.online, (flipped & before.online - left) | (joined - after.online)
+    expiration_s, added, removed = None, dict[str, Idset](), dict[str, Idset]()
+    topology: Topology | None = None
+    one, other = before.resources, after.resources
+    if one is not other:
+        stay = before.targets & after.targets
+        expiration_s = None if one.expiration_s == other.expiration_s else other.expiration_s
+        added, removed = _gained(one, other, stay), _gained(other, one, stay)
+        topology = _rewired(one, other, stay)
+    outages = None if before.outages == after.outages else after.outages
+    parts = None if before.parts == after.parts else after.parts
+    spares = None if before.spares == after.spares else after.spares
+    update = expiration_s, added, removed, topology
+    change = GroupChange(None, left, online, offline, *update, outages=outages, parts=parts, spares=spares)
+    if not (joined or left or online or offline or change.is_update):
+        return None
+    return replace(change, grow=with_own_topology(other.restrict(joined))) if joined else change
+
+
+def with_own_topology(resources: ResourceSet) -> ResourceSet:
+    """Return the resources with the switches of their hosts alone."""
+    topology = resources.topology
+    return resources.with_topology(topology.restrict(resources.nodelist.hosts)) if topology else resources
+
+
+def _rewired(before: ResourceSet, after: ResourceSet, among: Idset) -> Topology | None:
+    """Return the switches of targets `among`, if they are others than before."""
+    if before.topology is after.topology:
+        return None
+    was, now = (source.topology.restrict(source.hosts(among).hosts) for source in (before, after))
+    return None if was == now else now
+
+
+def _gained(before: ResourceSet, after: ResourceSet, among: Idset) -> dict[str, Idset]:
+    """Properties that targets `among` have after and did not have before."""
+    pairs = ((name, (ids & among) - before.properties.get(name, EMPTY)) for name, ids in after.properties.items())
+    return {name: ids for name, ids in pairs if ids}
+
+
+# ---- the R of a job that grows and shrinks
+
+
+def grown(before: ResourceSet, added: ResourceSet) -> ResourceSet:
+    """With what was added, targets of which it has none. Raises InvalidValue if only one of the two has hosts."""
+    nslots = None if before.nslots is None or added.nslots is None else before.nslots + added.nslots
+    start_s, end_s = before.starttime_s, before.expiration_s
+    return dataclasses.replace(before | added, nslots=nslots, starttime_s=start_s, expiration_s=end_s)
+
+
+def shrunk(before: ResourceSet, ranks: Idset) -> ResourceSet:
+    """Without these of its targets, where it has the same slots on each node; what it has once stays."""
+    left = with_own_topology(before.without(ranks).with_shared(before.shared))
+    if before.parts:
+        return dataclasses.replace(left, nslots=None, scheduling=put_parts(left.scheduling, left.parts))
+    nslots = None if before.nslots is None else before.nslots // len(before.ranks) * len(left.ranks)
+    return dataclasses.replace(left, nslots=nslots or None)

@@ -7,6 +7,11 @@ children to a set of ranks, which is why a machine of equal targets costs one en
 Law: entries are disjoint in their ranks, differ in their children and are ordered by lowest rank; `merge` is the only
 place that makes them so. Reading them from JSON, printing them and the cutting that set algebra on resources needs are
 linear in the entries: nothing expands 131,072 equal targets.
+
+Drained parts of targets: cores and GPUs that no new job gets, while the rest of their target is in use.
+
+Law: a value, in text an R_lite (RFC 20) of just these parts. Targets that do not exist are no fault here, nor are ids
+that they do not have: which there are is known to others, and changes.
 """
 
 from __future__ import annotations
@@ -213,6 +218,7 @@ ENTRIES_MAX = 1 << 18
 
 MASK_BITS_MAX = 1 << 31
 """256 MiB of masks for one R: 46,000 targets that all differ; more would be a few lines that eat the memory."""
+
 
 class Merged(NamedTuple):
     """Entries as the law above wants them, and the union of their ranks."""
@@ -501,3 +507,65 @@ def _entry_fault(path: str, item: object, fault: Exception) -> InvalidValue:
     except InvalidValue as wrong:
         return named(path, wrong)
     return InvalidValue(f"{path}: {fault}")
+
+
+# ---- parts
+
+
+class PartsByRank:
+    """The drained children of each target that has any."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Mapping[int, Children]) -> None:
+        self.of = of
+
+    def __bool__(self) -> bool:
+        return bool(self.of)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PartsByRank) and (self is other or self.of == other.of)
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self.of)))
+
+    def __repr__(self) -> str:
+        return f"PartsByRank({self.to_json()!r})"
+
+    def changed(self, other: PartsByRank) -> Idset:
+        """Return the targets of which the two do not have the same parts."""
+        ranks = self.of.keys() | other.of.keys()
+        return Idset.of([rank for rank in ranks if self.of.get(rank) != other.of.get(rank)])
+
+    def replaced(self, of: Mapping[int, Children]) -> PartsByRank:
+        """Return the parts with these of some targets in the place of those before; empty ones for none."""
+        found = dict(self.of)
+        for rank, parts in of.items():
+            if parts:
+                found[rank] = parts
+            else:
+                found.pop(rank, None)
+        return PartsByRank(found)
+
+    def renumbered(self, ranks: Mapping[int, int]) -> PartsByRank:
+        """Return the parts with other ranks in the place of these."""
+        return PartsByRank({ranks.get(rank, rank): parts for rank, parts in self.of.items()}) if ranks else self
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the parts as an R_lite."""
+        return print_entries(self.entries())
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return the parts as entries of an R_lite."""
+        alike: dict[int, tuple[list[int], Children]] = {}  # by identity: equal ones are mostly the same
+        for rank, children in self.of.items():
+            alike.setdefault(id(children), ([], children))[0].append(rank)
+        return merge([(Idset.of(ranks), children) for ranks, children in alike.values()]).entries
+
+    @classmethod
+    def parse(cls, rlite: object) -> PartsByRank:
+        """Return the parts that `to_json` gave. Raises InvalidValue naming the part that is wrong."""
+        return cls({rank: entry.children for entry in parse_entries(rlite).entries for rank in entry.ranks})
+
+
+NO_PARTS: Final = PartsByRank({})

@@ -147,7 +147,8 @@ def named(path: str, fault: InvalidValue) -> InvalidValue:
 
 
 def shown(value: object) -> str:
-    """Return a wrong value in an error text: short scalars as they are, of everything else the type, whatever its size.
+    """Return a wrong value in an error text: short scalars as they are, of everything else the type, whatever its
+    size.
     """
     if isinstance(value, str):
         return repr(value if len(value) <= SHOWN_CHARS else value[:SHOWN_CHARS] + "...")
@@ -225,7 +226,8 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_text(table: Mapping[str, Any]) -> str:
-    """Return the text of a table of texts, numbers, booleans, arrays and tables, without JSON's null, which TOML lacks.
+    """Return the text of a table of texts, numbers, booleans, arrays and tables, without JSON's null, which TOML
+    lacks.
     """
     text = "\n".join(_lines(table, ())).strip()
     return f"{text}\n" if text else ""

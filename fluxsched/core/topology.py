@@ -406,7 +406,8 @@ class ConfTopology(NamedTuple):
 
 
 def parse_topology_conf(text: str, name: str) -> ConfTopology:
-    """Return the topology in a text; `name` is its file's. Raises InvalidValue with `name:line: what` for each fault.
+    """Return the topology in a text; `name` is its file's. Raises InvalidValue with `name:line: what` for each
+    fault.
     """
     faults: list[tuple[int, str]] = []
     switches: list[Switch] = []
@@ -426,9 +427,7 @@ def parse_topology_conf(text: str, name: str) -> ConfTopology:
         if len(faults) > FAULTS_MAX:
             break
     if not faults:
-        faults = [
-            (lines[at], f"{_KEY_OF[key]}: {said}" if key else said) for at, key, said in switch_faults(switches)
-        ]
+        faults = [(lines[at], f"{_KEY_OF[key]}: {said}" if key else said) for at, key, said in switch_faults(switches)]
     if not switches and not faults:
         faults = [(1, "names no switch: give lines such as SwitchName=leaf0 Nodes=node[0-31]")]
     if faults:

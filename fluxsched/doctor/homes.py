@@ -25,7 +25,7 @@ from fluxsched.config.values import NO_ENGINE, SLURM, EngineSettings
 from fluxsched.doctor.installed import Check, CheckState
 from fluxsched.engine.engines import chosen_engine, found_kind, listening_address
 from fluxsched.engine.process import start_engine
-from fluxsched.errors import FluxschedError
+from fluxsched.errors import Disconnected, FluxschedError
 from fluxsched.executor.cleanup import check_socket_room
 from fluxsched.executor.wire import VERSION
 from fluxsched.flux.install import examine
@@ -46,7 +46,9 @@ DIRECTORIES, INSTANCES, ENGINE = "Directories", "Instances", "Engine"
 REACH_S = 20.0
 """Time within which the hosts of an engine have to report (seconds)."""
 ANSWER_S = 5.0
-"""Time within which an instance has to answer (seconds)."""
+"""Time within which an instance has to answer, or to end once it has closed its sockets (seconds)."""
+POLL_S = 0.02
+"""Time between two looks at an instance that ends (seconds)."""
 SKEW_MAX_S = 2.0
 """By how much a file's time may differ from ours (seconds)."""
 EPOCH_S = 1735689600.0
@@ -73,7 +75,8 @@ def instances() -> Iterator[Check]:
         if info is not None and "uri" not in info:
             continue  # a keeper of another instance's host has its sockets here
         if info is not None:
-            yield _running_instance(str(info["uri"]), int(info["pid"]))
+            if (found := _running_instance(path, str(info["uri"]), int(info["pid"]))) is not None:
+                yield found
         elif _is_stale(path):
             stale.append(str(path))
     if stale:
@@ -182,13 +185,16 @@ def _database(path: Path) -> Check:
     return Check(DIRECTORIES, name, "ok", f"{jobs} jobs, {path.stat().st_size / MIB:.1f} MiB")
 
 
-def _running_instance(uri: str, pid: int) -> Check:
+def _running_instance(path: Path, uri: str, pid: int) -> Check | None:
+    """Ask the instance of the run directory `path`; None if it ended meanwhile."""
     name = f"process {pid}"
     try:
         with Handle(uri) as handle:
             info = handle.rpc("instance.info", timeout_s=ANSWER_S)
             fault = handle.rpc("instance.stats-get", timeout_s=ANSWER_S).get("store_fault")
     except FluxschedError as error:
+        if isinstance(error, Disconnected) and _has_ended(path):
+            return None
         return Check(INSTANCES, name, "fail", f"{uri} does not answer: {error}", f"look at its log; kill {pid} ends it")
     if fault:
         return Check(INSTANCES, name, "fail", f"{uri}: {fault}", "free disk space; the instance then continues")
@@ -197,6 +203,14 @@ def _running_instance(uri: str, pid: int) -> Check:
     if info["version"] != __version__:
         state, text = "warn", f"{text}, version {info['version']}"
     return Check(INSTANCES, name, state, text, "" if state == "ok" else "restart it for this version")
+
+
+def _has_ended(path: Path) -> bool:
+    """Return whether the instance of the run directory `path` ends: it closes its sockets before its process ends."""
+    end_s = SystemClock.monotonic_s() + ANSWER_S
+    while (is_there := read_info(path) is not None) and SystemClock.monotonic_s() < end_s:
+        SystemClock.sleep(POLL_S)
+    return not is_there
 
 
 def _is_locked(path: Path) -> bool:

@@ -58,7 +58,7 @@ EXTRAS = (
 )
 
 
-def installed() -> Iterator[Check]:
+def installation() -> Iterator[Check]:
     """Look at all of it."""
     yield _python()
     yield Check(SECTION, "fluxsched", "ok", f"{__version__}, {Path(__file__).parents[1]}")

@@ -8,13 +8,14 @@ and of the time that is left is looked up anew at each call, for administrators 
 from __future__ import annotations
 
 import errno
+import os
 import re
 import shlex
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
@@ -25,7 +26,6 @@ from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.text import printable_lines, some_of
 from fluxsched.core.topology import EMPTY_TOPOLOGY, Switch, Topology
-from fluxsched.engine.port import LOOPBACK, address_for
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, Refused
 from fluxsched.system.files import URI_VARIABLE
 from fluxsched.system.log import logger
@@ -93,6 +93,7 @@ class Engine(Protocol):
 
 
 # ---- choice
+
 
 def chosen_engine(
     settings: EngineSettings, environment: Variables, keeper: tuple[str, ...] | None = None
@@ -198,7 +199,6 @@ class SlurmEngine:
         return [KeeperCommand(tuple(words), hosts.hosts, kept)]
 
     def is_down(self, host: str) -> bool | None:
-        """See `Engine`."""
         return host not in self.allocation().hosts
 
 
@@ -224,6 +224,7 @@ def _epoch_s(moment: str) -> float:
 
 # ---- Flux
 
+
 class FluxEngine:
     """The Flux instance around this process (FLUX_URI), which must be ours: `flux exec` is its owner's alone.
 
@@ -243,25 +244,21 @@ class FluxEngine:
         self.identity = f"{FLUX}:{uri}"
 
     def allocation(self) -> EngineHosts:
-        """See `Engine`."""
         resources = self._resources()
         words = ("flux", "resource", "list", "-s", "down", "-n", "-o", "{nodelist}")
         down = set(Hostlist.parse(printed(words, self._environment).strip()))
         return _without_down(FLUX, resources.nodelist, down, resources.expiration_s)
 
     def switches(self) -> Topology:
-        """See `Engine`."""
         return EMPTY_TOPOLOGY
 
     def commands(self, hosts: Hostlist) -> list[KeeperCommand]:
-        """See `Engine`."""
         resources = self._resources()
         ranks = resources.ranks_on(hosts)[0]
         words = ("flux", "exec", "-r", str(ranks), "sh", "-c", 'exec "$@" >&2', "sh", *self._keeper)
         return [KeeperCommand(words, hosts.hosts, self._environment)]
 
     def is_down(self, host: str) -> bool | None:
-        """See `Engine`."""
         return host not in self.allocation().hosts
 
     def _resources(self) -> ResourceSet:
@@ -274,33 +271,37 @@ class FluxEngine:
 
 # ---- ssh, and processes of this machine
 
-class SshEngine:
-    """Hosts that ssh reaches without a password; nothing but us holds them."""
 
-    def __init__(self, settings: EngineSettings, environment: Variables, keeper: tuple[str, ...]) -> None:
-        self._hosts = _checked(SSH, Hostlist.parse(settings.hosts), PROCESSES_MAX)
-        if dashed := [host for host in self._hosts if host.startswith("-")]:
-            raise InvalidValue(f"engine ssh: {some_of(dashed)} would be options of ssh: name hosts")
-        self._timeout_s = settings.start_timeout_s
+class NamedHosts:
+    """Hosts that the settings name; nothing but us holds them."""
+
+    def __init__(self, kind: str, settings: EngineSettings, environment: Variables, keeper: tuple[str, ...]) -> None:
+        self._hosts = _checked(kind, Hostlist.parse(settings.hosts), PROCESSES_MAX)
         self._environment = environment
         self._keeper = keeper
-        self.identity = f"{SSH}:{self._hosts}"
+        self.identity = f"{kind}:{self._hosts}"
 
     def allocation(self) -> EngineHosts:
-        """See `Engine`."""
         return EngineHosts(self._hosts)
 
     def switches(self) -> Topology:
-        """See `Engine`."""
         return EMPTY_TOPOLOGY
+
+
+class SshEngine(NamedHosts):
+    """Hosts that ssh reaches without a password."""
+
+    def __init__(self, settings: EngineSettings, environment: Variables, keeper: tuple[str, ...]) -> None:
+        super().__init__(SSH, settings, environment, keeper)
+        if dashed := [host for host in self._hosts if host.startswith("-")]:
+            raise InvalidValue(f"engine ssh: {some_of(dashed)} would be options of ssh: name hosts")
+        self._timeout_s = settings.start_timeout_s
 
     def commands(self, hosts: Hostlist) -> list[KeeperCommand]:
         """See `Engine`. A host that asks for a password, or for trust in its key, fails at once."""
         options = ("-T", "-a", "-x", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, round(self._timeout_s))}")
         return [
-            KeeperCommand(
-                ("ssh", *options, "--", host, shlex.join((*self._keeper, host))), (host,), self._environment
-            )
+            KeeperCommand(("ssh", *options, "--", host, shlex.join((*self._keeper, host))), (host,), self._environment)
             for host in hosts
         ]
 
@@ -309,25 +310,13 @@ class SshEngine:
         return None
 
 
-class ProcessesEngine:
+class ProcessesEngine(NamedHosts):
     """Processes of this machine under made-up names of hosts, to try what many hosts do."""
 
     def __init__(self, settings: EngineSettings, environment: Variables, keeper: tuple[str, ...]) -> None:
-        self._hosts = _checked(PROCESSES, Hostlist.parse(settings.hosts), PROCESSES_MAX)
-        self._environment = environment
-        self._keeper = keeper
-        self.identity = f"{PROCESSES}:{self._hosts}"
-
-    def allocation(self) -> EngineHosts:
-        """See `Engine`."""
-        return EngineHosts(self._hosts)
-
-    def switches(self) -> Topology:
-        """See `Engine`."""
-        return EMPTY_TOPOLOGY
+        super().__init__(PROCESSES, settings, environment, keeper)
 
     def commands(self, hosts: Hostlist) -> list[KeeperCommand]:
-        """See `Engine`."""
         return [KeeperCommand((*self._keeper, host), (host,), self._environment) for host in hosts]
 
     def is_down(self, host: str) -> bool | None:
@@ -341,6 +330,7 @@ def _without_down(kind: str, hosts: Hostlist, down: set[str], expiration_s: floa
 
 
 # ---- a job of an instance that has hosts
+
 
 class JobEngine:
     """The job around this process (FLUX_JOB_ID), whose instance runs a keeper beside its tasks on each of its hosts."""
@@ -356,7 +346,6 @@ class JobEngine:
         self.identity = f"{JOB_ENGINE}:{jobid}"
 
     def allocation(self) -> EngineHosts:
-        """See `Engine`."""
         with Handle(self._uri) as handle:
             wanted = {"id": parse_jobid(self._jobid), "keys": ["R"]}
             found = handle.rpc("job-manager.lookup", wanted, timeout_s=PROGRAM_TIMEOUT_S)
@@ -364,15 +353,13 @@ class JobEngine:
         return EngineHosts(_checked(JOB_ENGINE, resources.nodelist.unique(), PROCESSES_MAX), resources.expiration_s)
 
     def switches(self) -> Topology:
-        """See `Engine`."""
         return EMPTY_TOPOLOGY
 
     def commands(self, hosts: Hostlist) -> list[KeeperCommand]:
         """See `Engine`. The keepers are bound to what the job has on their host, and end with it."""
         rsh = (sys.executable, "-P", "-m", "fluxsched", "rsh", "--job", self._jobid)
         return [
-            KeeperCommand((*rsh, host, shlex.join((*self._keeper, host))), (host,), self._environment)
-            for host in hosts
+            KeeperCommand((*rsh, host, shlex.join((*self._keeper, host))), (host,), self._environment) for host in hosts
         ]
 
     def is_down(self, host: str) -> bool | None:
@@ -392,6 +379,7 @@ def _checked(kind: str, hosts: Hostlist, limit: int) -> Hostlist:
 
 
 # ---- programs and addresses
+
 
 def printed(words: Sequence[str], environment: Variables, timeout_s: float = PROGRAM_TIMEOUT_S) -> str:
     """Return what a program prints. Raises FluxschedError naming the program, its exit status and what it printed."""
@@ -429,3 +417,39 @@ def listening_address(given: str | None, engine: Engine, hosts: Sequence[str]) -
     except (OSError, UnicodeError):
         text = f"[engine] address: {given!r} is no address of IPv4: give one of this machine's"
         raise InvalidValue(text) from None
+
+
+# ---- the address of this machine
+
+LOOPBACK: Final = "127.0.0.1"
+DISCARD_PORT: Final = 9
+"""Any port will do: nothing is sent."""
+
+
+def address_for(hosts: Iterable[str]) -> str:
+    """Return the address of this machine from which it reaches the first of the hosts that is another machine.
+
+    Where all are this machine it is an address of its own. Raises Refused for a host whose name is unknown.
+    """
+    own = LOOPBACK
+    for host in hosts:
+        try:
+            source, target = _route(host)
+        except OSError as fault:
+            if host == os.uname().nodename:
+                continue
+            text = f"host {host} has no address here ({fault.strerror})"
+            remedy = "name the address of this machine that hosts reach, by `address` of [engine]"
+            raise Refused(f"{text}: {remedy}", errno.EHOSTUNREACH) from fault
+        if source not in (target, LOOPBACK):
+            return source
+        if source == target and not source.startswith("127."):
+            own = source
+    return own
+
+
+def _route(host: str) -> tuple[str, str]:
+    """Return the addresses from and to which a datagram to the host would go. Raises OSError."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, DISCARD_PORT))
+        return probe.getsockname()[0], probe.getpeername()[0]

@@ -27,15 +27,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fluxsched.core.job_text import signal_name
+from fluxsched.core.jobid import signal_name
+from fluxsched.core.quantities import doubled_s
 from fluxsched.engine.report import INTRODUCTION_BYTES_MAX, HostReport, Introduction, read_introduction
 from fluxsched.errors import Disconnected, FluxschedError, LimitExceeded, RemoteProtocolError
 from fluxsched.executor.base import Reports
 from fluxsched.executor.cleanup import adopt_orphans, check_socket_room, clear_in_turns, remove_dead, scratch_directory
 from fluxsched.executor.keeper import CLEAR_S, KeeperOutside, KeeperService, LeaseTerms
+from fluxsched.executor.kept_directories import KeptDirectories
 from fluxsched.executor.local import LocalExecutor
 from fluxsched.executor.relay import PieceInbox, pieces
-from fluxsched.executor.spares import SpareDirectories
 from fluxsched.executor.wire import UNSENT_BYTES_MAX, VERSION
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import NORESPONSE, STREAMING, decode, encode, make_request
@@ -122,7 +123,7 @@ class KeeperGuard:
             if failures >= limits.starts_max:
                 log.critical("host %s: %d keepers in a row have failed: there will be no other", self._host, failures)
                 return 1
-            if failures > 1 and self._pause(min(2.0 ** (failures - 2), limits.pause_max_s)):
+            if failures > 1 and self._pause(doubled_s(1.0, failures - 2, limits.pause_max_s)):
                 return 0
 
     def _run_one(self) -> int:
@@ -255,18 +256,15 @@ class InstanceClient(PieceInbox):
         client.send(encode(make_request("keeper.connect", framing.pack(request), matchtag=1, flags=STREAMING)))
 
     def start(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """See `Client.start`."""
         super().start(loop, wake)
         self._client.start(loop, self._take)
 
     def send(self, frames: Sequence[bytes]) -> None:
-        """See `Client.send`."""
         if not self.has_ended.is_set():
             for one in pieces(frames):
                 self._client.send(encode(make_request("keeper.report", framing.pack(one), flags=NORESPONSE)))
 
     def close(self) -> None:
-        """See `Client.close`."""
         self.end("the connection was closed by the keeper")
 
     def _take(self) -> None:
@@ -348,7 +346,7 @@ class EngineKeeper:
             self._turns.stop()
 
     def _make_executor(self, reports: Reports) -> LocalExecutor:
-        self._executor = LocalExecutor(self._turns, reports, 0.0, alone=True, temporary=SpareDirectories())
+        self._executor = LocalExecutor(self._turns, reports, 0.0, alone=True, temporary=KeptDirectories())
         return self._executor
 
     def _failed(self, exc: BaseException) -> None:
@@ -421,6 +419,7 @@ class EngineKeeper:
 
 
 # ---- the process
+
 
 def run_keeper(report: HostReport) -> int:
     """Read the introduction to the instance that has got this host's report, and serve; return the exit status.

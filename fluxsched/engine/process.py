@@ -1,9 +1,13 @@
-"""Processes by which an engine starts keepers: the reports that they gather, what they are told, and their end.
+"""Processes by which an engine starts keepers: the reports that they gather, what they are told, and their end; and the
+port at which these keepers connect.
 
 Law: what these processes and their keepers print goes into a file without a name and not into a pipe, since srun ends
 its step once nobody reads from it, and an instance may be killed. Secrets go through the standard input of the
 processes and, for the next instance, into a file that is the owner's alone. A process is known by id, start time and
 boot. Nothing here waits for a keeper: it may be gone at any time, and connects by itself.
+
+The port admits one public key, and its secret is in no argument, environment or log. A keeper that does not read is not
+cut off: a start may have a jobspec of half a gigabyte, and jobs would end with the connection.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -39,7 +43,6 @@ from fluxsched.engine.engines import (
     listening_address,
     shown_output,
 )
-from fluxsched.engine.port import KeeperPort, PortKeys
 from fluxsched.engine.report import (
     REPORT_BEGIN,
     REPORT_BYTES_MAX,
@@ -51,14 +54,16 @@ from fluxsched.engine.report import (
     resources_of,
 )
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
-from fluxsched.executor.wire import VERSION
+from fluxsched.executor.wire import UNSENT_BYTES_MAX, VERSION
 from fluxsched.messaging.peers import Access
-from fluxsched.system.clock import SystemClock, sleep
+from fluxsched.system.clock import SystemClock
 from fluxsched.system.files import ENGINE_NAME, read_text, replace_private_text
 from fluxsched.system.log import logger
 from fluxsched.system.loop import ExitWatch, Turns
 from fluxsched.system.processes import boot_id, signal_exactly, stat_of
-from fluxsched.transport.base import KeyPair, Server, parse_key, tcp_address
+from fluxsched.transport.base import KeyPair, Server, ServerKeys, parse_key, tcp_address
+from fluxsched.transport.sockets import make_key_pair
+from fluxsched.transport.zeromq import ZmqServer
 
 log = logger("engine")
 
@@ -123,7 +128,8 @@ class EngineProcess:
     """A process of an engine, and the lines that it and its keepers print."""
 
     def __init__(self, pid: int, start_ticks: int, hosts: Sequence[str], output: int, entry: int | None) -> None:
-        """`output` is the descriptor of the file with its output, `entry` the one of its standard input, if it is ours.
+        """`output` is the descriptor of the file with its output, `entry` the one of its standard input, if it is
+        ours.
         """
         self.pid = pid
         self.hosts = tuple(hosts)
@@ -273,6 +279,7 @@ def _wait(processes: Iterable[EngineProcess], timeout_s: float) -> None:
 
 # ---- the reports of all hosts
 
+
 class _Gathering:
     """Start of the keepers of all hosts, until they have reported."""
 
@@ -297,7 +304,7 @@ class _Gathering:
                 starting += 1
             if not starting or SystemClock.monotonic_s() > until_s:
                 return
-            sleep(LOOK_S)
+            SystemClock.sleep(LOOK_S)
 
     def _begin(self, command: KeeperCommand) -> None:
         try:
@@ -362,7 +369,8 @@ T = TypeVar("T")
 
 
 async def _answer_of(call: Callable[[], T]) -> T:
-    """Return what a call answers that may take seconds. Its thread is its own, and no end of an instance waits for it.
+    """Return what a call answers that may take seconds. Its thread is its own, and no end of an instance waits for
+    it.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
@@ -393,6 +401,7 @@ async def _answer_of(call: Callable[[], T]) -> T:
 
 
 # ---- the engine of an instance
+
 
 def start_engine(
     settings: EngineSettings,
@@ -560,7 +569,7 @@ class StartedEngine:
         if self._keys is None:
             port = KeeperPort(listening_address(self._settings.address, self._engine, self.hosts))
         else:
-            before = tcp_address(f"tcp://{self.introduction.server_key}@{self.introduction.endpoint[len(TCP):]}")
+            before = tcp_address(f"tcp://{self.introduction.server_key}@{self.introduction.endpoint[len(TCP) :]}")
             try:
                 port = KeeperPort(before.host, int(before.port), self._keys)
             except Refused as fault:
@@ -801,3 +810,52 @@ class StartedEngine:
         self._turns = None
         processes, self._processes = self._processes, []
         return processes
+
+
+# ---- the port at which keepers connect
+
+
+class PortKeys(NamedTuple):
+    """Keys of a port for keepers, made for one instance."""
+
+    server: KeyPair
+    keepers: KeyPair
+
+
+class KeeperPort:
+    """A port that is bound for keepers, and for nobody else."""
+
+    def __init__(self, address: str, port: int = 0, keys: PortKeys | None = None) -> None:
+        """Bind it; `port` 0 is any that is free, and new keys are made without `keys`. Raises Refused (EADDRINUSE)."""
+        self.keys = PortKeys(make_key_pair(), make_key_pair()) if keys is None else keys
+        self.server = ZmqServer(
+            f"tcp://{address}:{port or '*'}",
+            unsent_limit_bytes=UNSENT_BYTES_MAX,
+            keys=ServerKeys(self.keys.server, self._admits),
+        )
+        bound = tcp_address(self.server.endpoint)
+        self.endpoint = bound.bare()
+        """`tcp://ADDRESS:PORT`, without the server's key."""
+        self.port = int(bound.port)
+
+    def _admits(self, key: bytes, address: str) -> bool:
+        if key == self.keys.keepers.public:
+            return True
+        log.warning("refused a connection to the port of keepers from %s: its key is not that of keepers", address)
+        return False
+
+    def reserve(self, access: Access) -> None:
+        """Have the rules of access take whoever connects here for a keeper."""
+        access.reserve(self.server, self.keys.keepers.public)
+
+    def introduction(self, ping_s: float, orphan_timeout_s: float) -> Introduction:
+        """Return the introduction for keepers, with these terms of their lease."""
+        keepers = self.keys.keepers
+        return Introduction(
+            endpoint=self.endpoint,
+            server_key=self.keys.server.public.hex(),
+            public_key=keepers.public.hex(),
+            secret_key=keepers.secret.hex(),
+            ping_s=ping_s,
+            orphan_timeout_s=orphan_timeout_s,
+        )

@@ -104,6 +104,7 @@ class _Incomplete(Exception):
 
 # ---- lines
 
+
 def report_lines(report: HostReport) -> bytes:
     """Return the line of a report, or its parts as lines. Raises LimitExceeded above REPORT_BYTES_MAX."""
     line = msgspec.json.encode(report)
@@ -179,6 +180,7 @@ def read_introduction(line: bytes) -> Introduction:
 
 
 # ---- checks and R
+
 
 def _check_report(report: HostReport) -> None:
     """Raise InvalidValue for a report that is not of a host."""

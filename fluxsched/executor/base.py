@@ -82,7 +82,7 @@ class JobLaunch(msgspec.Struct, frozen=True, gc=False):
     is_shared: bool = False
     """True if other hosts run tasks of the job: no task runs before the processes of all are on record."""
     beside: int = 0
-    """Job beside whose tasks this command runs (`executor.commands`), so that it has that id; 0 for a job."""
+    """Job beside whose tasks this command runs (`executor.hosts`), so that it has that id; 0 for a job."""
     userid: int | None = None
     """User as whom its tasks run, another one than root; None: the keeper's own."""
 
@@ -103,6 +103,8 @@ class ResumedJob(NamedTuple):
     """Targets that it was to give back, whose release is not stored; its R may have them or not."""
     perilog: str = ""
     """The last event about programs before and after it; empty if there was none."""
+    freed: Idset = EMPTY
+    """Targets of its R that it has released, and that others may have."""
 
 
 StoreOutput = Callable[[JobLaunch, str, int, bytes], int]
@@ -127,6 +129,10 @@ class InputPlace(Protocol):
 
 
 InputAnswer = Callable[[FluxschedError | None], None]
+
+
+Measured = Callable[[dict[str, Any] | None], None]
+"""Function of the usage of a job as `Reports.finished` has it; None where it is not known."""
 
 
 def no_op(*report: object) -> None:
@@ -164,8 +170,10 @@ class Reports:
     """(jobid, wait status, what it used if that was measured): no process of the job is left."""
     failed: Callable[[int, str], None]
     """(jobid, note): the job could not be started; it has no process."""
-    record: Callable[[int, object | None, Callable[[], None]], None]
-    """(jobid, processes or None, then): keep what identifies the processes, call `then` once it is on disk."""
+    record: Callable[[int, object | None, Callable[[], None] | None], None]
+    """(jobid, processes or None, then): keep what identifies the processes; `then`, if given, is called once that is on
+    disk.
+    """
     raised: Callable[[int, str, str], None]
     """(jobid, type, note): a running job must end for this reason; its `kill` follows."""
     opened: Callable[[int], None] = no_op
@@ -220,6 +228,10 @@ class Executor(Protocol):
         """
         ...
 
+    def measure(self, jobid: int, measured: Measured) -> None:
+        """Find what the tasks of a running job have used so far, and call `measured` with it once."""
+        ...
+
     def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
         """Give a running job these targets too (`r`, R of them alone): the tasks of their part are started there, under
         new task ids. Idempotent: targets that it has are passed over. A job that has ended meanwhile is no error.
@@ -262,6 +274,7 @@ def spool_name(stream: str, task: int | None) -> str:
 
 
 # ---- process groups
+
 
 class EndedTask(NamedTuple):
     """Result of wait4(2) for a task."""

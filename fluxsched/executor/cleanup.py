@@ -1,10 +1,12 @@
 """Processes and directories that outlive their job or their instance: found beyond doubt, ended, removed.
 
 Law: no other process is touched. A process belongs to a job by the rules of `system.processes`, or because it descends
-from one that does; once found it stays the job's, even when its parents end before it. Both the instance's keeper and
-the next instance that starts look for what a killed instance has left: a keeper may have been killed, too. A directory
-of ours has a file `owner`, which says whose it is, and that process holds a lock on it until it ends; the file appears
-in one step, written and locked, so a directory whose owner can be locked by another process has outlived its own.
+from one that does; once found it stays the job's, even when its parents end before it. Where a keeper that was to start
+the job is on record instead (AHEAD) and is gone, those of its session that name no job are the job's, too. Both the
+instance's keeper and the next instance that starts look for what a killed instance has left: a keeper may have been
+killed, too. A directory of ours has a file `owner`, which says whose it is, and that process holds a lock on it until
+it ends; the file appears in one step, written and locked, so a directory whose owner can be locked by another process
+has outlived its own.
 
 Strays have left their job's process group (setsid, daemons). This process is the reaper of its orphaned descendants, so
 they become children of ours; the job path in their environment says which job they belong to. One that has cleared its
@@ -24,15 +26,16 @@ import shutil
 import signal
 import sqlite3
 import tempfile
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
+from resource import struct_rusage
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
 from fluxsched.system import processes
-from fluxsched.system.clock import Clock, SystemClock, sleep
+from fluxsched.system.clock import Clock, SystemClock
 from fluxsched.system.files import (
     DATABASE_NAME,
     LOG_NAME,
@@ -111,6 +114,8 @@ ASKING = (signal.SIGTERM, signal.SIGCONT)
 """Signals that ask a process to end, even if it is stopped."""
 BOOTED: Final = "the machine was booted since, so no process of the job can be left"
 """Note on a job of a machine that has gone down."""
+AHEAD = "ahead"
+"""Key of a record that names the process which is about to start the job, not yet a process of it."""
 DISOWNED: Mapping[str, bool] = {"disowned": True}
 """Instead of a record: the processes are those of the instance of which this one has a backup."""
 _RECORD: Mapping[str, type] = {"pid": int, "start_ticks": int, "sid": int, "boot_id": str, "path": str}
@@ -142,7 +147,7 @@ def clear_orphans(records: Mapping[int, object], timeout_s: float, grace_s: floa
     """
     clearing = Clearing(records, SystemClock(), timeout_s, grace_s)
     while not clearing.step():
-        sleep(POLL_S)
+        SystemClock.sleep(POLL_S)
     return clearing.notes
 
 
@@ -164,9 +169,7 @@ def clear_in_turns(
 class Clearing:
     """Ends what is on record, a look at all processes a step."""
 
-    def __init__(
-        self, records: Mapping[int, object], clock: Clock, timeout_s: float, grace_s: float = 0.0
-    ) -> None:
+    def __init__(self, records: Mapping[int, object], clock: Clock, timeout_s: float, grace_s: float = 0.0) -> None:
         self.notes: dict[int, str] = {}
         """Notes on the jobs whose clearing is complete, by job id."""
         self._clock = clock
@@ -231,6 +234,12 @@ class _Leftover:
         later = {pid: (stat, path) for pid, (stat, path) in table.items() if stat.start_ticks >= start_ticks}
         found = {pid for pid, (_, path) in later.items() if outer and is_within(path, outer)}
         found |= {pid for pid, ticks in self.known.items() if pid in later and later[pid][0].start_ticks == ticks}
+        if record.get(AHEAD):
+            is_gone = pgid not in table and pgid != os.getpid()  # a table is without the process that reads it
+            if pgid == record["sid"] and is_gone:  # the rest of its session is what it had begun
+                unnamed = (None, outer.rpartition("/")[0])
+                found |= {pid for pid, (stat, path) in later.items() if stat.sid == pgid and path in unnamed}
+            return self._known(later, found)
         for number, ticks in [(pgid, start_ticks), *_groups(record)]:
             leader = later.get(number)
             if leader is not None and leader[0].start_ticks == ticks:
@@ -238,13 +247,17 @@ class _Leftover:
             group = {pid for pid, (stat, _) in later.items() if stat.pgid == number and stat.sid == record["sid"]}
             if group & found:
                 found |= group
+        return self._known(later, found)
+
+    def _known(self, later: ProcessTable, found: set[int]) -> list[int]:
         found = with_descendants(later, found)
         self.known |= {pid: later[pid][0].start_ticks for pid in found}
         return sorted(found)
 
 
 def _groups(record: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Return the process groups of an elastic job beside the first: number and start time of the first process of each.
+    """Return the process groups of an elastic job beside the first: number and start time of the first process of
+    each.
     """
     found = record.get("groups")
     groups = found if isinstance(found, list) else []
@@ -290,13 +303,15 @@ def _named(pids: list[int]) -> str:
 
 # ---- directories of ours
 
+
 def owned_prefix() -> str:
     """Return the prefix of the names of this user's directories."""
     return f"{PREFIX}{os.getuid()}-"
 
 
 def check_socket_room(base: Path, variable: str) -> None:
-    """Check that a socket may be in an owned directory below this one, which a variable names. Raises FluxschedError.
+    """Check that a socket may be in an owned directory below this one, which a variable names. Raises
+    FluxschedError.
     """
     longest = base / (owned_prefix() + "x" * RANDOM_CHARS) / SOCKET_NAME
     if len(os.fsencode(longest)) > SOCKET_PATH_BYTES_MAX:
@@ -438,7 +453,7 @@ class Strays:
         """Kill the processes of the job of this path, except children that were `spawned`; return False if none is
         alive. Orphans of the killed processes are found by calling again, until False is returned.
         """
-        others = [pid for pid in processes.children_of(os.getpid()) if pid not in spawned]
+        others = self.others(spawned)
         now_s = self._clock.monotonic_s()
         self._others = {pid: self._others.get(pid) or self._new(pid, now_s) for pid in others}
         alive = False
@@ -469,8 +484,11 @@ class Strays:
 
     def members(self, path: str, spawned: Container[int]) -> list[int]:
         """Return the children of this process that belong to the job of this path, except those that were `spawned`."""
-        others = (pid for pid in processes.children_of(os.getpid()) if pid not in spawned)
-        return [pid for pid in others if processes.is_within(processes.path_of(pid), path)]
+        return [pid for pid in self.others(spawned) if processes.is_within(processes.path_of(pid), path)]
+
+    def others(self, spawned: Container[int]) -> list[int]:
+        """Return the children of this process except those that were `spawned`."""
+        return [pid for pid in processes.children_of(os.getpid()) if pid not in spawned]
 
     def kill_all(self) -> None:
         """Kill every child of a process that is alone."""
@@ -495,11 +513,11 @@ def adopt_orphans() -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-def reap_group(pgid: int) -> None:
-    """Reap the dead members of a process group that have become children of ours."""
+def reap_group(pgid: int) -> Iterator[struct_rusage]:
+    """Reap the dead members of a process group that have become children of ours; yield what each has used."""
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-pgid, os.WNOHANG)[0]:
-            pass
+        while (ended := os.wait4(-pgid, os.WNOHANG))[0]:
+            yield ended[2]
 
 
 def _kill(pid: int) -> bool:

@@ -6,6 +6,11 @@ other has done anything. It is started when all parts are, has finished when all
 it used is the sum. A part that fails ends the others, but an elastic job that runs goes on without it. A part's end
 stays on record until the whole job has ended: else the next instance would start it again. An elastic job is of several
 hosts even while it is on one.
+
+A command beside the tasks of a job is how a launcher starts its helpers on a host, as rsh would. It has a number as
+jobs have, and runs at its host's keeper as a job of one task does: on record, with its own process group and strays. It
+uses what its job holds, so the job is not over before its commands are: when its tasks have ended they are asked to
+end, and its end is reported when none is left.
 """
 
 from __future__ import annotations
@@ -17,12 +22,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import or_, sub
 from signal import SIGKILL, SIGTERM
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import structs
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.executor.base import (
@@ -30,6 +36,7 @@ from fluxsched.executor.base import (
     InputAnswer,
     InputPlace,
     JobLaunch,
+    Measured,
     Reports,
     ResumedJob,
     StoreOutput,
@@ -37,11 +44,10 @@ from fluxsched.executor.base import (
     no_op,
 )
 from fluxsched.executor.cleanup import HOSTS, LEFT
-from fluxsched.executor.commands import HostCommand, HostCommands, command_launch
 from fluxsched.executor.forward import OutputReceiver
 from fluxsched.executor.keeper import TIMEOUT
 from fluxsched.executor.layout import JobTasks, is_instance, more_blocks, program_of
-from fluxsched.executor.pmi import PmiFences
+from fluxsched.executor.tasks import PmiFences
 from fluxsched.executor.usage import merged
 from fluxsched.executor.wire import PmiFence, PmiFenceDone
 from fluxsched.jobs.states import EXEC, NODE_FAILURE
@@ -238,7 +244,6 @@ class HostsExecutor:
     # -- requests -----------------------------------------------------------------------------------------------
 
     def resume(self, jobs: Sequence[ResumedJob], records: Mapping[int, object], settled: Callable[[], None]) -> None:
-        """See `Executor.resume`."""
         resumed: dict[str, list[ResumedJob]] = {host: [] for host in self._hosts}
         left = _by_host(records)
         self._left = {jobid: dict(one[LEFT]) for jobid, one in records.items() if isinstance(one, dict) and LEFT in one}
@@ -354,7 +359,6 @@ class HostsExecutor:
         return found
 
     def run_command(self, number: int, job: JobLaunch, host: str, text: str, command: HostCommand) -> None:
-        """See `CommandExecutor.run_command`."""
         launch = command_launch(job, number, host, text)
         if host not in self._hosts or not self._running(job.jobid):
             raise Refused(f"job {format_f58(job.jobid)} does not run on {host}", errno.ESRCH)
@@ -366,12 +370,10 @@ class HostsExecutor:
             self._turns.post(partial(self._failed, host, number, str(fault)))
 
     def limit(self, jobid: int, expiration_s: float) -> None:
-        """See `Executor.limit`."""
         for host in self._running(jobid):
             self._hosts[host].limit(jobid, expiration_s)
 
     def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
-        """See `Executor.kill`."""
         for host in self._running(jobid):
             self._hosts[host].kill(jobid, signum, grace_s)
 
@@ -427,14 +429,12 @@ class HostsExecutor:
             self._turns.post(partial(self._reports.released, jobid, idle))
 
     def give_back(self, jobid: int, ranks: Idset) -> None:
-        """See `Executor.give_back`."""
         hosts = self._running(jobid)
         if not hosts:
             raise Refused("the job does not run")
         self._hosts[hosts[0]].give_back(jobid, ranks)
 
     def input_of(self, jobid: int) -> InputPlace | None:
-        """See `Executor.input_of`."""
         job = self._jobs.get(jobid)
         if job is None:
             host = self._host_of.get(jobid)
@@ -443,14 +443,33 @@ class HostsExecutor:
         found = [(tasks, place) for tasks, place in places if place is not None]
         return HostsInput(found) if found else None
 
+    def measure(self, jobid: int, measured: Measured) -> None:
+        job = self._jobs.get(jobid)
+        if job is None:
+            host = self._host_of.get(jobid)
+            measured(None) if host is None else self._hosts[host].measure(jobid, measured)
+            return
+        asked, known = job.running(), [(end.tasks, end.usage) for end in job.ends()]
+        left = len(asked)
+
+        def part_measured(tasks: Idset, usage: Mapping[str, Any] | None) -> None:
+            nonlocal left
+            known.append((tasks, usage))
+            left -= 1
+            if not left:
+                measured(merged(known))
+
+        for host in asked:
+            self._hosts[host].measure(jobid, partial(part_measured, job.parts[host].tasks))
+        if not asked:
+            measured(merged(known))
+
     def close(self) -> None:
-        """See `Executor.close`."""
         for executor in self._hosts.values():
             executor.close()
         self._output.close()
 
     def detach(self, within_s: float) -> None:
-        """See `Executor.detach`."""
         for executor in self._hosts.values():
             executor.detach(within_s)
         self._output.close()
@@ -470,7 +489,7 @@ class HostsExecutor:
 
     # -- reports of a host --------------------------------------------------------------------------------------
 
-    def _record(self, host: str, jobid: int, record: object | None, then: Callable[[], None]) -> None:
+    def _record(self, host: str, jobid: int, record: object | None, then: Callable[[], None] | None) -> None:
         job = self._jobs.get(jobid)
         if isinstance(record, dict) and LEFT in record:
             self._left.setdefault(jobid, {})[host] = record[LEFT]
@@ -485,7 +504,7 @@ class HostsExecutor:
         elif record is not None:  # that of an end comes with the end
             job.parts[host].record = record
             self._keep(job, then)
-        else:
+        elif then is not None:
             then()
 
     def _remains(self, jobid: int) -> dict[str, Any] | None:
@@ -496,12 +515,13 @@ class HostsExecutor:
         self._left.pop(jobid, None)
         return None
 
-    def _keep(self, job: HostsJob, then: Callable[[], None] = no_op) -> None:
+    def _keep(self, job: HostsJob, then: Callable[[], None] | None = None) -> None:
         """Store what is to be on record of the job; open it once the processes of all parts are."""
         record = {**(self._remains(job.launch.jobid) or {}), **job.record()}
 
         def stored() -> None:
-            then()
+            if then is not None:
+                then()
             if len(record[HOSTS]) == len(job.parts):
                 self._check_open(job)
 
@@ -568,7 +588,7 @@ class HostsExecutor:
         def none_left() -> None:
             self._host_of.pop(jobid, None)
             if is_recorded:
-                self._reports.record(jobid, self._remains(jobid), no_op)
+                self._reports.record(jobid, self._remains(jobid), None)
             report()
 
         self._commands.after(jobid, none_left)
@@ -609,7 +629,7 @@ class HostsExecutor:
         """Report the end of a job whose parts have all ended."""
         jobid = job.launch.jobid
         self._forget(jobid)
-        self._reports.record(jobid, self._remains(jobid), no_op)
+        self._reports.record(jobid, self._remains(jobid), None)
         end = end_of_all(job.ends())
         if not job.is_started:
             report = self._reports.node_failed if job.is_lost else self._reports.failed
@@ -693,3 +713,90 @@ def _by_host(records: Mapping[int, object]) -> dict[str, dict[int, object]]:
             for host, one in {**record.get(LEFT, {}), **running}.items():
                 found.setdefault(host, {})[jobid] = one
     return found
+
+
+# ---- commands beside the tasks of a job
+
+NO_COMMANDS = "commands run beside jobs of an instance with an engine (start --engine)"
+CommandEnded = Callable[[int, str], None]
+"""Called with the wait status of a command, and the reason if it could not be run to its end (else empty)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCommand:
+    """Command that runs, or is to."""
+
+    jobid: int
+    host: str
+    opened: Callable[[], None]
+    """Function called when it accepts input."""
+    ended: CommandEnded
+
+
+@runtime_checkable
+class CommandExecutor(Protocol):
+    """Executor of several hosts, which runs commands beside the tasks of jobs."""
+
+    def run_command(self, number: int, job: JobLaunch, host: str, text: str, command: HostCommand) -> None:
+        """Run a command beside the tasks of a running job on one of its hosts. `number` is its own, as of a job, for
+        its input, its signals and its output.
+
+        Raises FluxschedError.
+        """
+        ...
+
+
+def command_launch(job: JobLaunch, number: int, host: str, text: str) -> JobLaunch:
+    """Return the launch of a command for the shell, with the environment and working directory of the job's tasks, on
+    the cores that the job has on this host. Raises Refused if it has none there.
+    """
+    resources = ResourceSet.parse(job.R)
+    ranks = [rank for rank in resources.ranks if resources.host(rank) == host]
+    if not ranks:
+        hosts = resources.nodelist.unique()
+        raise Refused(f"job {format_f58(job.jobid)} has nothing on host {host!r}, but on {hosts}", errno.ENOENT)
+    r: dict[str, Any] = resources.restrict(Idset.one(ranks[0])).to_json()
+    r["execution"]["nslots"] = 1
+    spec, words = job.jobspec, ["/bin/sh", "-c", text]
+    jobspec = Jobspec.from_command(words, ntasks=1, cwd=spec.cwd, environment=spec.environment)
+    return structs.replace(job, jobid=number, beside=job.jobid, jobspec=jobspec, R=r, attempt=0, expiration_s=0.0)
+
+
+class HostCommands:
+    """The commands that run, and the ends of jobs that wait for them."""
+
+    def __init__(self, kill: Callable[[int], None]) -> None:
+        """`kill` is called with the number of a command that is to end."""
+        self._kill = kill
+        self._commands: dict[int, HostCommand] = {}
+        self._waiting: dict[int, Callable[[], None]] = {}
+
+    def add(self, number: int, command: HostCommand) -> None:
+        """Add a command that is about to start. Raises Refused if the tasks of its job have ended."""
+        if command.jobid in self._waiting:
+            raise Refused(f"the tasks of job {format_f58(command.jobid)} have ended", errno.ESRCH)
+        self._commands[number] = command
+
+    def get(self, number: int) -> HostCommand | None:
+        """Return a command; None if there is none of this number."""
+        return self._commands.get(number)
+
+    def has_any(self, jobid: int) -> bool:
+        """Return whether commands of the job run."""
+        return any(command.jobid == jobid for command in self._commands.values())
+
+    def after(self, jobid: int, call: Callable[[], None]) -> None:
+        """End the commands of a job whose tasks have ended, and call when none is left."""
+        if not self.has_any(jobid):
+            call()
+            return
+        self._waiting[jobid] = call
+        for number in [number for number, command in self._commands.items() if command.jobid == jobid]:
+            self._kill(number)
+
+    def ended(self, number: int, status: int, note: str) -> None:
+        """Record that nothing of a command is left."""
+        command = self._commands.pop(number)
+        command.ended(status, note)
+        if command.jobid in self._waiting and not self.has_any(command.jobid):
+            self._waiting.pop(command.jobid)()

@@ -387,6 +387,7 @@ class Streams:
         """Write a message of the instance to the stderr of the first task here; what is in a file of another user goes
         to the spool directory.
         """
+        self._flags &= ~os.O_TRUNC  # the tasks may have written since their files were opened
         with contextlib.suppress(OSError, FluxschedError):
             fd = self.descriptors_of(self._first)[1]
             if fd < 0:

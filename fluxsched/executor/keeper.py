@@ -24,13 +24,21 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.executor import wire as msg
-from fluxsched.executor.base import TERMINATING, JobLaunch, Reports, TaskSettings, expired_note, spool_directory
+from fluxsched.executor.base import (
+    TERMINATING,
+    JobLaunch,
+    Measured,
+    Reports,
+    TaskSettings,
+    expired_note,
+    spool_directory,
+)
 from fluxsched.executor.cleanup import clear_in_turns, end_leftovers, scratch_directory
 from fluxsched.executor.forward import OutputForwarder
 from fluxsched.executor.io import JobInput
+from fluxsched.executor.kept_directories import KeptDirectories
 from fluxsched.executor.local import LocalExecutor
 from fluxsched.executor.relay import ClientRelay
-from fluxsched.executor.spares import SpareDirectories
 from fluxsched.executor.wire import connected
 from fluxsched.messaging.memo import JobspecMemo
 from fluxsched.system.clock import SystemClock
@@ -65,6 +73,9 @@ class TaskExecutor(Protocol):
     def input_of(self, jobid: int) -> JobInput | None:
         """Return a job's input as in `Executor`."""
         ...
+
+    def measure(self, jobid: int, measured: Measured) -> None:
+        """Measure a job as in `Executor`."""
 
     def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset, first: int | None = None) -> None:
         """Start the tasks of these targets of R, where the job has none, as of `Executor`; they are numbered from
@@ -212,6 +223,7 @@ class KeeperService:
             msg.GrowJob: self._grow,
             msg.ShrinkJob: self._shrink,
             msg.SendInput: self._input,
+            msg.MeasureJob: self._measure,
             msg.OutputStored: self._forwarder.answered,
             msg.Stored: self._stored,
             msg.ClearProcesses: self._clear,
@@ -305,7 +317,7 @@ class KeeperService:
             for jobid, job in self._jobs.items()
         ]
         fences = [fence for job in self._jobs.values() for fence in job.fences]
-        self._outbox = [msg.KeeperWelcome(msg.VERSION, self._outside.pid, held), *fences, *self._reports]
+        self._outbox = [msg.KeeperWelcome(msg.VERSION, self._outside.pid, held, measures=True), *fences, *self._reports]
         if self._lease is not None:
             self._lease.connected()
         self._forwarder.connected()
@@ -424,8 +436,17 @@ class KeeperService:
                 self._relay.want()
             self._executor.start(
                 JobLaunch(
-                    jobid, self._jobspecs.read(one.jobspec), one.R, settings, one.attempt, one.expiration_s, ranks,
-                    one.first, one.is_shared, one.beside, one.userid,
+                    jobid,
+                    self._jobspecs.read(one.jobspec),
+                    one.R,
+                    settings,
+                    one.attempt,
+                    one.expiration_s,
+                    ranks,
+                    one.first,
+                    one.is_shared,
+                    one.beside,
+                    one.userid,
                 )
             )
         except FluxschedError as error:
@@ -493,6 +514,15 @@ class KeeperService:
             exceeded = isinstance(error, LimitExceeded)
             self._outbox.append(msg.InputAnswered(one.number, error.errnum, str(error), exceeded))
 
+    def _measure(self, one: msg.MeasureJob) -> None:
+        asking = self._client
+
+        def measured(usage: dict[str, Any] | None) -> None:
+            if self._client is asking:  # the next instance has questions of the same numbers
+                self._say(msg.JobMeasured(one.number, usage))
+
+        self._executor.measure(one.jobid, measured)
+
     def _taken(self, number: int) -> None:
         self._say(msg.InputAnswered(number))
 
@@ -544,8 +574,12 @@ class KeeperService:
         self._serial += 1
         return self._serial
 
-    def _record(self, jobid: int, record: object | None, then: Callable[[], None]) -> None:
-        if isinstance(record, dict):
+    def _record(self, jobid: int, record: object | None, then: Callable[[], None] | None) -> None:
+        if not isinstance(record, dict):
+            return
+        if then is None:  # it goes with the report of the start
+            self._jobs[jobid].record = record
+        else:
             serial = self._next()
             self._gates[serial] = then
             self._report(msg.JobSpawned(serial, jobid, record))
@@ -557,7 +591,7 @@ class KeeperService:
             self._executor.input_of(jobid)
         except Refused as error:
             no_input = str(error)
-        self._report(msg.JobStarted(self._next(), jobid, no_input))
+        self._report(msg.JobStarted(self._next(), jobid, no_input, self._jobs[jobid].record))
 
     def _raised(self, jobid: int, kind: str, note: str) -> None:
         self._report(msg.JobRaised(self._next(), jobid, kind, note))
@@ -586,12 +620,13 @@ class KeeperService:
 
 # ---- a job of the keeper
 
+
 class KeptJob:
     """One that runs, or whose end is not known to be stored."""
 
     __slots__ = (
-        "_gates", "_may_open", "_r", "_ranks", "attempt", "expiration_s", "fences", "has_ended", "limit", "runs",
-        "signals",
+        "_gates", "_may_open", "_r", "_ranks", "attempt", "expiration_s", "fences", "has_ended", "limit", "record",
+        "runs", "signals",
     )  # fmt: skip
 
     def __init__(self, start: msg.StartJob, ranks: Idset | None) -> None:
@@ -604,6 +639,8 @@ class KeptJob:
         self.attempt = start.attempt
         self.expiration_s = start.expiration_s
         self.limit: Timer | None = None
+        self.record: dict[str, Any] | None = None
+        """Record that identifies its processes, if it goes with the report that they run."""
         self.runs = False
         self.signals = 0
         """Number of messages that had it signaled."""
@@ -614,7 +651,8 @@ class KeptJob:
 
     @property
     def limit_s(self) -> float:
-        """Return the job's time limit from the start of its R and its expiration, which may have changed; 0 if unknown.
+        """Return the job's time limit from the start of its R and its expiration, which may have changed; 0 if
+        unknown.
         """
         begun_s = self._r.get("execution", {}).get("starttime") or 0.0
         return self.expiration_s - begun_s if begun_s else 0.0
@@ -715,8 +753,12 @@ class Keeper:
         self._done = done
         outside = KeeperOutside(
             executor=lambda reports: LocalExecutor(
-                self._turns, reports, 0.0, alone=True, temporary=SpareDirectories(),
-                output=SpareDirectories(("stdout", "stderr")),
+                self._turns,
+                reports,
+                0.0,
+                alone=True,
+                temporary=KeptDirectories(),
+                output=KeptDirectories(("stdout", "stderr")),
             ),
             clear=lambda records, cleared: clear_in_turns(self._turns, records, CLEAR_S, cleared),
             scratch=self._directory,

@@ -33,7 +33,7 @@ from fluxsched.core.resources import Children, ResourceSet
 from fluxsched.core.topology import parts_of
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.executor.base import JobLaunch
-from fluxsched.executor.spares import SpareDirectories
+from fluxsched.executor.kept_directories import KeptDirectories
 from fluxsched.system.files import KEY_VARIABLE
 from fluxsched.system.loop import ExitWatch
 from fluxsched.system.processes import PATH_VARIABLE
@@ -76,8 +76,6 @@ def job_environment(job: JobLaunch, path: str, tasks: Sequence[TaskBlock], tmpdi
     """
     given = {**job.jobspec.environment, **job.jobspec.templates}
     ours = {
-        **({} if FLUX_LIBRARY in given else NO_FLUX_LIBRARY),
-        **{name: value for name, value in given.items() if value is not None and name not in LEFT_OUT},
         **job.settings.environment,
         **({} if tmpdir is None else variables(tmpdir, given)),
         PATH_VARIABLE: path,
@@ -85,8 +83,30 @@ def job_environment(job: JobLaunch, path: str, tasks: Sequence[TaskBlock], tmpdi
         "FLUX_JOB_SIZE": str(count_tasks(tasks)),
         "FLUX_JOB_NNODES": str(len(tasks)),
     }
-    return {system_bytes(name): system_bytes(value) for name, value in ours.items()}
+    return _GIVEN.encoded(given) | _encoded(ours)
 
+
+def _encoded(environment: Mapping[str, str | None]) -> dict[bytes, bytes]:
+    return {system_bytes(name): system_bytes(value) for name, value in environment.items() if value is not None}
+
+
+class _Given:
+    """The environment that the last job has brought along, as bytes: many jobs in a row have the same."""
+
+    def __init__(self) -> None:
+        self._text: dict[str, str | None] = {}
+        self._bytes = _encoded(NO_FLUX_LIBRARY)
+
+    def encoded(self, given: dict[str, str | None]) -> dict[bytes, bytes]:
+        """Return it for all tasks, without what is left out. Raises InvalidValue."""
+        if given != self._text:
+            library = {} if FLUX_LIBRARY in given else NO_FLUX_LIBRARY
+            found = _encoded({**library, **{name: value for name, value in given.items() if name not in LEFT_OUT}})
+            self._text, self._bytes = given, found
+        return self._bytes
+
+
+_GIVEN = _Given()
 
 Templates = Mapping[bytes, str]
 
@@ -127,8 +147,8 @@ REMOVE_AS_ROOT = 'exec rm -rf -- "$1"'
 OWN, TMPDIR = "FLUX_JOB_TMPDIR", "TMPDIR"
 
 
-def make(scratch: Path, jobid: int, spares: SpareDirectories | None = None, userid: int | None = None) -> str:
-    """Make an empty directory for the job, or take a spare one, and return its path. Another user who is named gets a
+def make(scratch: Path, jobid: int, kept: KeptDirectories | None = None, userid: int | None = None) -> str:
+    """Make an empty directory for the job, or take a kept one, and return its path. Another user who is named gets a
     new one, which that user owns and can reach without seeing others. Raises Refused.
     """
     path = f"{scratch}/{format_f58(jobid, ascii=True)}"
@@ -137,7 +157,7 @@ def make(scratch: Path, jobid: int, spares: SpareDirectories | None = None, user
             _check(scratch)
         except FileNotFoundError:  # a cleaner of /tmp was here
             os.mkdir(scratch, MODE)
-        if spares is None or userid is not None or not spares.take(path):
+        if kept is None or userid is not None or not kept.take(path):
             os.mkdir(path, MODE)
         if userid is not None:
             os.chmod(scratch, PASSABLE)
@@ -299,9 +319,7 @@ def blocks(jobspec: Jobspec, resources: ResourceSet, own: Idset | None = None, f
     return found
 
 
-def more_blocks(
-    jobspec: Jobspec, resources: ResourceSet, tasks: JobTasks, first: int | None = None
-) -> list[TaskBlock]:
+def more_blocks(jobspec: Jobspec, resources: ResourceSet, tasks: JobTasks, first: int | None = None) -> list[TaskBlock]:
     """Return the tasks that a job gets with the targets of `resources`, which it does not have yet, numbered from
     `first` on; None: after those that it has had.
 
@@ -393,6 +411,7 @@ def processing_units(cores: Idset, topology: Sequence[Idset]) -> set[int] | None
 
 
 # ---- tags in paths and variables
+
 
 class Tags:
     """Tags of one job whose tasks are placed according to `blocks`; `r` is its R as JSON, `tmpdir` its own directory.

@@ -1,10 +1,13 @@
 """The `local` executor: tasks are processes of this machine.
 
-Law: a task runs only after what identifies its process is on disk, and `finished` is reported only when no process of
-the job is left. The order that makes both true: spawn behind a gate, record, open the gate, watch the tasks one after
-the other, and when all have ended, kill the rest of their process groups while the first task of each, unreaped, still
-keeps the group's number from being reused; then the strays that left the groups. What ends with a target that a job
-gives back ends in the same order, target by target.
+Law: a task runs only after what identifies its process, or the one that starts it, is on disk, and `finished` is
+reported only when no process of the job is left. The order that makes both true: spawn behind a gate, record, open the
+gate, watch the tasks one after the other, and when all have ended, kill the rest of their process groups while the
+first task of each, unreaped, still keeps the group's number from being reused; then the strays that left the groups.
+What ends with a target that a job gives back ends in the same order, target by target.
+
+A single task that needs nothing done to its process beforehand has no gate, which costs more than many a task: this
+process goes on record as the one that starts it, and then spawns it. Its own record comes with the report that it runs.
 """
 
 from __future__ import annotations
@@ -15,12 +18,13 @@ import math
 import os
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobspec import asks_for_memory
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.executor import layout
@@ -28,25 +32,26 @@ from fluxsched.executor.base import (
     ENDING,
     TERMINATING,
     JobLaunch,
+    Measured,
     ProcessGroup,
     Reports,
     kill,
-    no_op,
     spool_directory,
     spool_name,
 )
-from fluxsched.executor.cleanup import Strays, adopt_orphans, reap_group
+from fluxsched.executor.cleanup import AHEAD, Strays, adopt_orphans, reap_group
+from fluxsched.executor.gpus import GpuSampler, GpuUse
 from fluxsched.executor.io import INPUT_TASKS_MAX, JobInput, Terminal
+from fluxsched.executor.kept_directories import KeptDirectories
 from fluxsched.executor.layout import JobTasks, TaskBlock, more_blocks, program_of, remove, tasks_of, unpack
-from fluxsched.executor.pmi import JobPmi
-from fluxsched.executor.spares import SpareDirectories
-from fluxsched.executor.tasks import TaskStart, more_descriptors, seal_descriptors
-from fluxsched.executor.usage import Guarded, MemoryGuard, Meter, asks_for_memory, limit_of
+from fluxsched.executor.local_programs import LocalPrograms
+from fluxsched.executor.tasks import JobPmi, TaskStart, more_descriptors, reserved_descriptors, seal_descriptors
+from fluxsched.executor.usage import Guarded, MemoryGuard, Meter, UsedSoFar, limit_of, measured_so_far
 from fluxsched.executor.wire import PmiFenceDone
 from fluxsched.system import processes
-from fluxsched.system.clock import sleep
+from fluxsched.system.clock import SystemClock
 from fluxsched.system.log import logger, of_job
-from fluxsched.system.loop import ExitWatch, Timer, Turns
+from fluxsched.system.loop import ExitWatch, Timer, Turns, Work
 
 LOOK_S = 0.005
 """Initial interval of checking whether killed processes are gone (seconds)."""
@@ -134,11 +139,23 @@ class JobProcesses:
         return limit_of(self.launch.jobspec, self.resources if own is None else self.resources.restrict(own))
 
     @property
+    def is_single(self) -> bool:
+        """Return whether the job has one task, of our user, and will have no other."""
+        is_one = self.tasks.next == 1 and not (self.tasks.by_target or self.launch.is_shared)
+        return is_one and self.launch.userid is None
+
+    @property
     def prints_here(self) -> bool:
         """Return whether the job has one task of our user, whose output goes into its spool directory."""
         spec = self.launch.jobspec
-        is_single = self.tasks.next == 1 and not (self.tasks.by_target or self.launch.is_shared)
-        return is_single and spec.output is None and spec.error is None and self.launch.userid is None
+        return self.is_single and spec.output is None and spec.error is None
+
+    @property
+    def needs_no_gate(self) -> bool:
+        """Return whether nothing is to be done between the start of the process of its only task and its program."""
+        spec = self.launch.jobspec
+        is_plain = spec.cwd is not None and spec.input is None and spec.pty is None
+        return self.is_single and is_plain and self.pmi is None and not self.is_guarded
 
     @property
     def is_over(self) -> bool:
@@ -169,9 +186,7 @@ class JobProcesses:
         self.starts.append(start)
         return start
 
-    def grow(
-        self, more: ResourceSet, first: int | None, limit: int | None, pids: set[int]
-    ) -> TaskStart | None:
+    def grow(self, more: ResourceSet, first: int | None, limit: int | None, pids: set[int]) -> TaskStart | None:
         """Have the tasks of these further targets wait to run; None if there are none.
 
         Raises FluxschedError, and has got the targets all the same.
@@ -215,6 +230,26 @@ class JobProcesses:
         if self.pmi is not None and not self.open:
             self.pmi.opened(pids)
         self.open = True
+
+    def has_group_of(self, pid: int) -> bool:
+        """Return whether a process is in the group of one of the tasks."""
+        stat = processes.stat_of(pid)
+        return stat is not None and any(group.pgid == stat.pgid for group in self.groups)
+
+    @property
+    def gpus(self) -> Idset:
+        """Return the GPUs that the job holds on this host."""
+        found = EMPTY
+        for block in self.tasks.own_of(self.tasks.current):
+            found |= block.children.gpus
+        return found
+
+    def task_of(self, pids: Iterable[int]) -> dict[int, int]:
+        """Return those of these processes that are the job's tasks or descend from them, with the tasks."""
+        living = [group for group in self.groups if not group.reaped]
+        tasks = {pid: task for group in living for task, pid in enumerate(group.pids, group.first)}
+        roots = {pid: processes.ancestor_among(pid, tasks) for pid in pids}
+        return {pid: tasks[root] for pid, root in roots.items() if root is not None}
 
     def groups_on(self, ranks: Idset) -> list[ProcessGroup]:
         """Return the groups whose targets are among these."""
@@ -305,35 +340,44 @@ class LocalExecutor:
 
     def __init__(
         self, turns: Turns, reports: Reports, kill_timeout_s: float, *, alone: bool = False,
-        temporary: SpareDirectories | None = None, output: SpareDirectories | None = None,
+        temporary: KeptDirectories | None = None, output: KeptDirectories | None = None,
     ) -> None:  # fmt: skip
         """Create an executor. `alone`: this process has no children but the tasks and their descendants. `temporary`
-        and `output` are spare directories for temporary files, and for what the only task of a job prints; None if each
+        and `output` are kept directories for temporary files, and for what the only task of a job prints; None if each
         job gets new ones.
         """
         self._turns = turns
         self._reports = reports
         self.kill_timeout_s = kill_timeout_s
         self._runs: dict[int, JobProcesses] = {}
+        self._measuring: dict[int, list[Measured]] = {}
+        """Jobs that are measured, or are to be, with those who have asked."""
         self._pids: set[int] = set()
         self._strays = Strays(turns.clock, alone=alone)
         self.memory = MemoryGuard(turns, self._exceeded)
+        self._gpus = GpuSampler(turns, self._pids, self._take_gpus)
         self._temporary = temporary
         self._output = output
+        self._programs = LocalPrograms(turns.clock)
         self._prepared = False
         self._limit: int | None = None
         self._boot_id = processes.boot_id()
+        self._own = processes.identity(os.getpid(), self._boot_id, "")
+        """The record of this process."""
         self._enclosing = os.environ.get(processes.PATH_VARIABLE, "")
 
     # -- start --------------------------------------------------------------------------------------------------
 
     def start(self, job: JobLaunch) -> None:
-        """Spawn the tasks behind their gate. Raises FluxschedError, with nothing left, when that is not possible."""
+        """Spawn the tasks behind their gate, unless the job needs none. Raises FluxschedError, with nothing left, when
+        that is not possible.
+        """
         if not self._prepared:
             self._prepared = True
             adopt_orphans()
             seal_descriptors()
             self._limit = more_descriptors()
+            reserved_descriptors()
         resources = ResourceSet.parse(job.R)
         tasks = program_of(job, resources)
         tmpdir = None
@@ -351,13 +395,19 @@ class LocalExecutor:
             run.tidy()
             raise
         self._runs[job.jobid] = run
+        if run.needs_no_gate and self._own is not None:
+            start.is_late = True
+            own = {**self._own, "path": path, AHEAD: True}
+            self._reports.record(job.jobid, own, lambda: self._recorded(run, start))
+            return
         error = self._advance(run, start)
         if error is not None:
             self._destroy(run)
             raise Refused(error)
 
     def _pmi(self, job: JobLaunch, tasks: JobTasks) -> JobPmi | None:
-        """Return a server for the tasks with which the job begins, if it asks for one, or they are several and stay so.
+        """Return a server for the tasks with which the job begins, if it asks for one, or they are several and stay
+        so.
         """
         counts, wanted = [block.ntasks for block in tasks.blocks], job.jobspec.pmi
         if job.first or not (sum(counts) > 1 and not tasks.by_target if wanted is None else wanted):
@@ -397,8 +447,10 @@ class LocalExecutor:
         if self._runs.get(run.jobid) is not run or start not in run.starts:
             return
         error = self._advance(run, start)
-        if error is None:
-            return
+        if error is not None:
+            self._start_failed(run, start, error)
+
+    def _start_failed(self, run: JobProcesses, start: TaskStart, error: str) -> None:
         if not start.is_first:
             self._give_up(run, start, error)
         else:
@@ -415,7 +467,7 @@ class LocalExecutor:
         for group in start.groups:
             self._watch(run, group)
         self._reports.spooled(run.jobid, start.gate.spooled)
-        self._reports.record(run.jobid, record, lambda: self._recorded(run, start))
+        self._reports.record(run.jobid, record, None if start.is_ungated else lambda: self._recorded(run, start))
         self._drop_closed(run)
         return None
 
@@ -442,12 +494,75 @@ class LocalExecutor:
         """Let the tasks run, since the record is on disk."""
         if self._runs.get(run.jobid) is not run or start not in run.starts:
             return
+        if start.is_late:
+            start.run_late(self._programs)
+            try:
+                error = self._advance(run, start)
+            except Exception as exc:  # fails this job and no other
+                self._turns.report_bug(f"start of job {format_f58(run.jobid)}", exc)
+                error = str(exc) or type(exc).__name__
+            if error is not None:
+                self._start_failed(run, start, error)
+                return
         run.opened(start, self._turns)
+        if self._gpus.is_idle and run.gpus:
+            self._gpus.begin()
         if start.is_first:
             self._reports.started(run.jobid)
             self._reports.opened(run.jobid)
         if run.is_over:
             self._turns.post(lambda: self._check_over(run))
+
+    def measure(self, jobid: int, measured: Measured) -> None:
+        """Measure a job as in `Executor`; one that does not run has used nothing.
+
+        Jobs are measured one after the other, and once for all that have asked: many questions are work like one.
+        """
+        run = self._runs.get(jobid)
+        if run is None or not run.open:
+            measured(None)
+            return
+        is_first = not self._measuring
+        self._measuring.setdefault(jobid, []).append(measured)
+        if is_first:
+            self._turns.spread(self._measure_each(), self._not_measured)
+
+    def _take_gpus(self, sample: Mapping[int, GpuUse]) -> bool:
+        """Add a sample to the figures of the jobs that hold GPUs; return whether there are any."""
+        running = [run for run in self._runs.values() if run.open and run.gpus]
+        for run in running:
+            uses = [sample[gpu] for gpu in run.gpus if gpu in sample]
+            run.meter.sampled(uses, run.task_of(pid for use in uses for pid in use.processes))
+        return bool(running)
+
+    def _measure_each(self) -> Work:
+        others: list[int] = []
+        looked_s = -math.inf
+        while self._measuring:
+            if (now_s := self._turns.clock.monotonic_s()) >= looked_s + LOOK_S:
+                others, looked_s = self._strays.others(self._pids), now_s
+            jobid = next(iter(self._measuring))
+            run = self._runs.get(jobid)
+            usage = None if run is None else (yield from self._measured(run, others))
+            for measured in self._measuring.pop(jobid):
+                measured(usage)
+
+    def _not_measured(self, fault: Exception) -> None:
+        waiting, self._measuring = self._measuring, {}
+        for asked in waiting.values():
+            for measured in asked:
+                measured(None)
+
+    def _measured(self, run: JobProcesses, others: list[int]) -> Generator[None, None, dict[str, Any] | None]:
+        """Return what the tasks of a job have used, and those of the children `others` that are left of it."""
+        groups = [(group, dict(enumerate(group.pids, group.first))) for group in run.groups if not group.reaped]
+        found: list[tuple[ProcessGroup, dict[int, UsedSoFar]]] = []
+        for group, roots in groups:
+            found.append((group, (yield from measured_so_far(roots))))
+        mine = [pid for pid in others if processes.is_within(processes.path_of(pid), run.path)]
+        left = (yield from measured_so_far({pid: pid for pid in mine if run.has_group_of(pid)})).values()
+        running = {task: used for group, tasks in found if not group.reaped for task, used in tasks.items()}
+        return run.meter.total(run.tasks.next, is_part=run.launch.is_shared, running=running, others=left)
 
     def input_of(self, jobid: int) -> JobInput | None:
         """Return the destination of input for the job's tasks; None unless they run.
@@ -489,7 +604,7 @@ class LocalExecutor:
         """Continue the job without tasks that cannot be started; it has their targets until it gives them back."""
         log.error("job %s: no tasks on further targets: %s", format_f58(run.jobid), error, extra=of_job(run.jobid))
         if start is not None:
-            start.gate.write_note(f"no tasks on targets {start.ranks}: {error}")
+            start.gate.write_note(f"no tasks on {run.resources.named(start.ranks)}: {error}")
             run.starts.remove(start)
             start.gate.close()
             run.end_groups(start.groups)
@@ -521,7 +636,7 @@ class LocalExecutor:
         group.signal(signal.SIGKILL)
         run.reap(group)
         self._pids.difference_update(group.pids)
-        if self._survives(group) or self._strays.kill(group.path, self._pids):
+        if self._survives(run, group) or self._strays.kill(group.path, self._pids):
             self._turns.after(look_s, lambda: self._leave(run, group, min(2 * look_s, LOOK_MAX_S)))
             return
         run.groups.remove(group)
@@ -592,16 +707,16 @@ class LocalExecutor:
             return
         del self._runs[jobid]
         self._strays.remove_job(run.path)
-        self._keep_spare(run)
+        self._keep_directories(run)
         run.tidy()
         note = self.memory.release_job(jobid) if run.is_guarded else None
         if note is not None:
             self._reports.raised(jobid, "memory", note)
-        self._reports.record(jobid, None, no_op)
+        self._reports.record(jobid, None, None)
         usage = run.meter.total(run.tasks.next, is_part=run.launch.is_shared)
         self._reports.finished(jobid, run.first_failure or run.status, usage)
 
-    def _keep_spare(self, run: JobProcesses) -> None:
+    def _keep_directories(self, run: JobProcesses) -> None:
         """Keep the directories of a job without processes for later jobs, if it has left them as it got them."""
         if self._output is not None and run.prints_here:
             self._output.keep(run.spool)
@@ -609,18 +724,20 @@ class LocalExecutor:
             self._temporary.keep(run.tmpdir)
 
     def _any_survives(self, run: JobProcesses) -> bool:
-        """Return whether a process of a reaped job is left; strays are killed by this check, group members have been.
+        """Return whether a process of a reaped job is left; strays are killed by this check, group members have
+        been.
         """
-        if any(self._survives(group) for group in run.groups):
+        if any(self._survives(run, group) for group in run.groups):
             return True
         return self._strays.kill(run.path, self._pids)
 
-    def _survives(self, group: ProcessGroup) -> bool:
+    def _survives(self, run: JobProcesses, group: ProcessGroup) -> bool:
         """Return whether a process of a group whose tasks are reaped is left."""
         if processes.group_living(group.pgid):
             return True
         if group.pgid not in self._pids:  # else the number is that of a task again, or not reaped yet
-            reap_group(group.pgid)
+            for used in reap_group(group.pgid):
+                run.meter.left_behind(group.first if len(group.pids) == 1 else None, used)
         return False
 
     def _reap(self, run: JobProcesses, options: int = 0) -> None:
@@ -634,6 +751,11 @@ class LocalExecutor:
         """Signal all tasks of the job; one that is asked to end and does not is killed after the grace time."""
         run = self._runs.get(jobid)
         if run is None or run.ended:
+            return
+        for start in [start for start in run.starts if start.is_late]:
+            start.is_late = False
+            self._continue(run, start)  # to a shell that waits, since the job must end as a process by this signal
+        if jobid not in self._runs:
             return
         if run.pmi is not None and signum in TERMINATING:
             run.pmi.ending()
@@ -669,6 +791,7 @@ class LocalExecutor:
         """Kill all jobs and wait until no process is left, up to CLOSE_S; nothing is reported."""
         runs, self._runs = list(self._runs.values()), {}
         self.memory.close()
+        self._gpus.close()
         for run in runs:
             run.stop_watching()
             run.signal(signal.SIGKILL)
@@ -676,7 +799,7 @@ class LocalExecutor:
         until_s = clock.monotonic_s() + CLOSE_S
         for run in runs:
             while run.groups and self._any_survives(run) and clock.monotonic_s() < until_s:
-                sleep(LOOK_S)
+                SystemClock.sleep(LOOK_S)
             self._reap(run, os.WNOHANG)
             run.tidy(at_once=True)
         self._strays.kill_all()

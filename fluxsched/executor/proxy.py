@@ -1,10 +1,10 @@
 """The `local` executor as the instance has it: tasks are children of a keeper, a process that outlives the instance.
 
 Law: a job is started at one keeper, once. Whether it may have run is known from the store: what identifies its
-processes is there before any of them runs. So a job that no keeper knows is started if nothing of it is on record; else
-what may be left of it is ended beyond doubt, and it has failed. A keeper whose connection ends is dead, or is killed.
-A keeper's report is acknowledged once it is stored, and what it repeats of jobs that have ended is passed over. The
-first keeper is started with the first job.
+processes, or the keeper that is about to start its only one, is there before any of them runs. So a job that no keeper
+knows is started if nothing of it is on record; else what may be left of it is ended beyond doubt, and it has failed. A
+keeper whose connection ends is dead, or is killed. A keeper's report is acknowledged once it is stored, and what it
+repeats of jobs that have ended is passed over. The first keeper is started with the first job.
 
 As long as no processes of a job are on record another keeper may have to start it, so what its keeper was told is kept
 until then. Keepers are found by their sockets in the state or run directory; a process that a connection leads to is
@@ -43,6 +43,7 @@ from fluxsched.executor.base import (
     InputAnswer,
     InputPlace,
     JobLaunch,
+    Measured,
     Reports,
     ResumedJob,
     StoreOutput,
@@ -84,6 +85,8 @@ class KeeperLimits:
     """
     gone_s: float = 5.0
     """Maximum time until a killed keeper must be gone (seconds); one that waits for a disk may never be."""
+    measure_s: float = 10.0
+    """Maximum time until a keeper must have measured a job (seconds): somebody waits for it."""
     margin_s: float = MARGIN_S
     tries_max: int = 3
     """Keepers to which a job is given: one that ends them all is not to end more."""
@@ -131,6 +134,7 @@ class KeeperExecutor:
             msg.PmiFence: self._pmi_fence,
             msg.JobOutput: self._written,
             msg.InputAnswered: KeeperLink.input_answered,
+            msg.JobMeasured: KeeperLink.job_measured,
             msg.ProcessesCleared: self._cleared,
         }
         self._hooks: TurnHooks = turns if hooks is None else hooks
@@ -168,19 +172,16 @@ class KeeperExecutor:
                 raise
 
     def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
-        """See `Executor.kill`."""
         run = self._runs.get(jobid)
         if run is not None:
             run.signal(signum, grace_s)
 
     def limit(self, jobid: int, expiration_s: float) -> None:
-        """See `Executor.limit`."""
         run = self._runs.get(jobid)
         if run is not None:
             run.limit(expiration_s)
 
     def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
-        """See `Executor.grow`."""
         self.grow_from(jobid, r, None)
 
     def grow_from(self, jobid: int, r: Mapping[str, Any], first: int | None) -> None:
@@ -190,7 +191,6 @@ class KeeperExecutor:
             run.grow(r, first)
 
     def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
-        """See `Executor.shrink`."""
         run = self._runs.get(jobid)
         if run is not None:
             if self._nested.has(jobid):
@@ -199,13 +199,21 @@ class KeeperExecutor:
                 run.shrink(ranks, grace_s)
 
     def give_back(self, jobid: int, ranks: Idset) -> None:
-        """See `Executor.give_back`."""
         self._nested.give_back(jobid, ranks)
 
     def input_of(self, jobid: int) -> InputPlace | None:
-        """See `Executor.input_of`."""
         run = self._runs.get(jobid)
         return None if run is None else run.input_place(self._inputs)
+
+    def measure(self, jobid: int, measured: Measured) -> None:
+        run = self._runs.get(jobid)
+        if run is None or not run.is_open or run.link is None or not run.link.measures:
+            measured(None)
+        else:
+            number, link = next(self._inputs), run.link
+            link.measured[number] = measured
+            link.send(msg.MeasureJob(jobid, number))
+            self._turns.after(self._limits.measure_s, lambda: link.job_measured(msg.JobMeasured(number)))
 
     def open(self, jobid: int) -> None:
         """Open the gate of a shared job, since the processes of all its keepers are on record. Idempotent."""
@@ -228,14 +236,12 @@ class KeeperExecutor:
             log.error("if this instance is killed its command runs on: %s", fault)
 
     def close(self) -> None:
-        """See `Executor.close`."""
         self._end(msg.EndKeeper())
         for link in self._links:
             self._host.end_keeper(link.client, self._limits.end_s if link.has_said else 0.0)
             link.client.close()
 
     def detach(self, within_s: float) -> None:
-        """See `Executor.detach`."""
         self._end(msg.Leave(within_s))
         for link in self._links:
             if not link.has_said:
@@ -334,6 +340,8 @@ class KeeperExecutor:
         link.client.close()
         for number in list(link.inputs):
             link.answer_input(number, Refused("the keeper of the job's tasks has ended", errno.ESRCH))
+        for number in list(link.measured):
+            link.job_measured(msg.JobMeasured(number))
         records = dict(link.clearing or {})
         again: list[GivenJob] = []
         for jobid in sorted(link.jobs):
@@ -363,8 +371,11 @@ class KeeperExecutor:
 
     def _welcomed(self, link: KeeperLink, one: msg.KeeperWelcome) -> None:
         link.welcomed()
-        link.is_retiring |= one.version != msg.VERSION or any(
-            other.is_known and not other.is_retiring for other in self._links if other is not link
+        link.measures = one.measures
+        link.is_retiring |= (
+            one.version != msg.VERSION
+            or not one.measures
+            or any(other.is_known and not other.is_retiring for other in self._links if other is not link)
         )
         for held in one.jobs:
             run = self._runs.get(held.jobid)
@@ -428,7 +439,7 @@ class KeeperExecutor:
         why = self._why_cleared()
         for jobid in records:
             self._left.pop(jobid, None)
-            self._reports.record(jobid, None, no_op)
+            self._reports.record(jobid, None, None)
             if self._runs.pop(jobid, None) is not None:
                 note = notes.get(jobid, "no process of the job was left")
                 is_lost = self._is_settled or note == BOOTED
@@ -448,12 +459,15 @@ class KeeperExecutor:
         if run is not None:
             run.record = one.record
             run.settled()
-            self._reports.record(one.jobid, one.record, no_op)
+            self._reports.record(one.jobid, one.record, None)
 
     def _started(self, link: KeeperLink, one: msg.JobStarted) -> None:
         run = self._run_of(link, one.jobid)
         if run is not None:
             run.is_open, run.no_input = True, one.no_input
+            if one.record is not None:
+                run.record = one.record
+                self._reports.record(one.jobid, one.record, None)
             self._reports.started(one.jobid)
             self._reports.opened(one.jobid)
 
@@ -496,7 +510,7 @@ class KeeperExecutor:
         del self._runs[jobid]
         self._nested.remove_job(jobid)
         if run.record is not None:
-            self._reports.record(jobid, None, no_op)
+            self._reports.record(jobid, None, None)
         if link.is_retiring:
             self._retire(link)
         return True
@@ -645,7 +659,8 @@ class GivenJob:
         self.given(link, held.signals)
 
     def released(self, ranks: Idset) -> Idset:
-        """Record that nothing is left on these targets by the keeper's report; return those for which that was unknown.
+        """Record that nothing is left on these targets by the keeper's report; return those for which that was
+        unknown.
         """
         news = (ranks - self._outdated) & self.going
         self._outdated -= ranks
@@ -664,15 +679,13 @@ class KeeperInput:
     def send(
         self, data: bytes, tasks: Idset | None, *, eof: bool, answered: InputAnswer, window: Window | None = None
     ) -> None:
-        """See `InputPlace.send`."""
         link, jobid = self._link, self._job.launch.jobid
         if data and not self._job.has_input:
             raise Refused("the input of all tasks has ended", errno.EPIPE)
         if link.held_bytes(jobid) + len(data) > io.HELD_BYTES_MAX:
             self._job.has_input = False
             raise LimitExceeded(
-                f"more than {io.HELD_BYTES_MAX >> 20} MiB of input wait to be read: "
-                "give a file instead (--input)"
+                f"more than {io.HELD_BYTES_MAX >> 20} MiB of input wait to be read: give a file instead (--input)"
             )
         number = next(self._numbers)
         link.inputs[number] = jobid, len(data), answered
@@ -680,6 +693,7 @@ class KeeperInput:
 
 
 # ---- hosts of keepers
+
 
 class KeeperHost(Protocol):
     """Finds and starts keepers. Connections are made, nothing has been said on them."""
@@ -730,6 +744,10 @@ class KeeperLink:
         """Records of processes that it is to end."""
         self.inputs: dict[int, tuple[int, int, InputAnswer]] = {}
         """Job, bytes and callback by number of the input that the keeper has not answered."""
+        self.measured: dict[int, Measured] = {}
+        """Functions to be called with the usage of a job, by number of the question."""
+        self.measures = False
+        """True if it knows `MeasureJob`."""
         self.unhandled: list[int] = []
         """Serial numbers of reports whose handling failed."""
         self.patience: Timer | None = None
@@ -781,8 +799,16 @@ class KeeperLink:
         ranks = "" if job.ranks is None else str(job.ranks)
         self.send(
             msg.StartJob(
-                job.jobid, job.attempt, jobspec, dict(job.R), job.expiration_s, ranks, job.first, job.is_shared,
-                job.beside, job.userid,
+                job.jobid,
+                job.attempt,
+                jobspec,
+                dict(job.R),
+                job.expiration_s,
+                ranks,
+                job.first,
+                job.is_shared,
+                job.beside,
+                job.userid,
             )
         )
 
@@ -812,6 +838,12 @@ class KeeperLink:
         """Record that the keeper has room for more input, or has refused this one."""
         refused = LimitExceeded if one.exceeded else Refused
         self.answer_input(one.number, refused(one.note, one.errnum) if one.errnum else None)
+
+    def job_measured(self, one: msg.JobMeasured) -> None:
+        """Pass the usage of a job on to who has asked for it."""
+        measured = self.measured.pop(one.number, None)
+        if measured is not None:
+            measured(one.usage)
 
     def answer_input(self, number: int, error: FluxschedError | None) -> None:
         """Notify the sender of input of its result."""
@@ -846,7 +878,6 @@ class LocalKeeperHost:
         self._pidfds: dict[Client, tuple[int, int]] = {}
 
     def living(self) -> Sequence[Client]:
-        """See `KeeperHost.living`."""
         found: list[Client] = []
         for number in self._numbers():
             path = self._path(number)
@@ -869,7 +900,6 @@ class LocalKeeperHost:
         return found
 
     def start(self) -> Client:
-        """See `KeeperHost.start`."""
         path = self._path(max(self._numbers(), default=0) + 1)
         ours, theirs = socket.socketpair()
         with theirs, self._listen(path) as listener:
@@ -889,7 +919,6 @@ class LocalKeeperHost:
         return self._known(ours, process.pid)
 
     def end_keeper(self, client: Client, timeout_s: float) -> None:
-        """See `KeeperHost.end`."""
         pid, fd = self._pidfds.pop(client, (0, -1))
         if fd < 0:
             return

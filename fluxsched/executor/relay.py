@@ -79,7 +79,8 @@ def pieces(parts: Sequence[bytes], piece_bytes: int = PIECE_BYTES) -> Iterator[K
 
 
 class PieceInbox:
-    """Messages that have arrived in pieces, until they are received: the receiving half of a `transport.base.Client`.
+    """Messages that have arrived in pieces, until they are received: the receiving half of a
+    `transport.base.Client`.
     """
 
     def __init__(self, part_bytes_max: int = PART_BYTES_MAX) -> None:
@@ -94,7 +95,6 @@ class PieceInbox:
         self._wake: Callable[[], None] = no_op
 
     def start(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """See `Client.start`."""
         self._wake = wake
         wake()
 
@@ -128,7 +128,6 @@ class PieceInbox:
         self._wake()
 
     def receive(self, limit: int) -> list[list[bytes]]:
-        """See `Client.receive`."""
         arrived = self._arrived
         taken = [arrived.popleft() for _ in range(min(limit, len(arrived)))]
         self._look()
@@ -485,7 +484,6 @@ class RelayServer:
         """Messages and losses by host, in the order of their turns; with the bytes that the host may then send."""
 
     def start(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """See `Server.start`."""
         self._wake = wake
         wake()
 
@@ -505,7 +503,6 @@ class RelayServer:
         return taken
 
     def send(self, peer: bytes, frames: Sequence[bytes]) -> None:
-        """See `Server.send`."""
         if not frames:
             raise LocalProtocolError(NO_PARTS)
         client = self._clients.get(peer)
@@ -526,7 +523,6 @@ class RelayServer:
         return 0 if client is None else client.host.unsent_bytes(client)
 
     def peers(self) -> int:
-        """See `Server.peers`."""
         return len(self._clients)
 
     def close(self) -> None:
@@ -673,13 +669,11 @@ class HostRelay:
         self._wake()
 
     def drop(self, client: RelayedClient, reason: str) -> None:
-        """See `Server.drop`."""
         self._queue.add(client.key, msg.DropClient(*client.key, reason))
         self._end(client, reason)
         self._wake()
 
     def unsent_bytes(self, client: RelayedClient) -> int:
-        """See `Server.unsent_bytes`."""
         return self._queue.held_up_bytes(client.key) + client.unsent_bytes
 
     def taken(self, cost: int) -> None:

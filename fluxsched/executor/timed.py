@@ -15,11 +15,12 @@ from typing import Any
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.executor.base import JobLaunch, Reports, ResumedJob
+from fluxsched.executor.base import JobLaunch, Measured, Reports, ResumedJob
 from fluxsched.executor.layout import is_instance
 from fluxsched.system.loop import Timer, Turns
 
 # ---- time limits
+
 
 class TimeLimits:
     """Calls `reached` with a job whose time is up."""
@@ -95,6 +96,10 @@ class TimedExecutor:
 
     def limit(self, jobid: int, expiration_s: float) -> None:
         """Do nothing: the instance enforces the limit."""
+
+    def measure(self, jobid: int, measured: Measured) -> None:
+        """Say that nothing is known, since nothing runs."""
+        measured(None)
 
     def input_of(self, jobid: int) -> None:
         """Return None, since no job of this executor reads input."""

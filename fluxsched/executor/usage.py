@@ -1,12 +1,12 @@
 """Usage of a job's tasks as the kernel accounts for it, and the memory limits of jobs that asked for memory.
 
-Law: figures are those of wait4(2): of a task and of all descendants that their own parents waited for. A process starts
-with the peak of the one that spawned it, which is this one: a peak that is not above ours is only known to be no more
-than that, and says so. Memory that a job has asked for is memory that it may use, and no more: one that uses more is
-ended, at once, by a fatal exception of type `memory`; a job that never asked is never looked at. Where systemd has
-delegated a control group (v2) to us, the kernel does it, and only below that group anything is made or moved; else the
-processes of such jobs are looked at every SAMPLE_S, and shared pages are shared out only where the sum of resident sets
-is too much.
+Law: figures are those of wait4(2): of a task and of all descendants that their own parents waited for; also of what is
+killed with the group of a task. A process starts with the peak of the one that spawned it, which is this one: a peak
+that is not above ours is only known to be no more than that, and says so. Memory that a job has asked for is memory
+that it may use, and no more: one that uses more is ended, at once, by a fatal exception of type `memory`; a job that
+never asked is never looked at. Where systemd has delegated a control group (v2) to us, the kernel does it, and only
+below that group anything is made or moved; else the processes of such jobs are looked at every SAMPLE_S, and shared
+pages are shared out only where the sum of resident sets is too much.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ import asyncio
 import contextlib
 import os
 import resource
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.jobspec import Jobspec, asks_for_memory
 from fluxsched.core.quantities import MEMORY
 from fluxsched.core.resources import ResourceSet
+from fluxsched.executor.gpus import GpuMeter, GpuUse, merged_gpus
 from fluxsched.system.clock import Clock
 from fluxsched.system.log import logger, of_job
 from fluxsched.system.loop import ExitWatch, Timer, Turns, Work
-from fluxsched.system.processes import children_of
+from fluxsched.system.processes import children_of, read_proc
 
 ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
@@ -169,15 +171,6 @@ class Guarded(NamedTuple):
     """Processes of the job that no longer descend from its tasks."""
 
 
-def asks_for_memory(jobspec: Jobspec) -> bool:
-    """Return whether a job has asked for memory, and is limited to it."""
-    for request in jobspec.request.each_part:
-        asked = request.amounts + request.node_amounts + request.shared
-        if asked and any(kind == MEMORY for kind, _ in asked):
-            return True
-    return False
-
-
 def limit_of(jobspec: Jobspec, resources: ResourceSet) -> int | None:
     """Return the memory that a job may use in all (bytes): the amount in R, if the job asked for memory."""
     return resources.count(MEMORY) or None if asks_for_memory(jobspec) else None
@@ -212,7 +205,8 @@ class MemoryGuard:
         self._watch.add(jobid, job)
 
     def change(self, jobid: int, job: Guarded, pids: Collection[int]) -> None:
-        """Adapt to targets, and their memory, that a job has got or given back; `pids` are tasks that do not run yet.
+        """Adapt to targets, and their memory, that a job has got or given back; `pids` are tasks that do not run
+        yet.
         """
         if jobid in self._grouped and self._cgroups is not None:
             self._grouped[jobid] = job.limit_bytes
@@ -280,13 +274,13 @@ class MemoryWatch:
         for jobid, job in list(self._jobs.items()):
             used = 0
             found: list[int] = []
-            for some in _pieces(processes([*job.pids, *job.left()])):
+            for some in pieces(processes([*job.pids, *job.left()])):
                 found += some
                 used += sum(map(resident_bytes, some))
                 yield
             if used > job.limit_bytes:
                 used = 0
-                for some in _pieces(found):
+                for some in pieces(found):
                     used += sum(map(proportional_bytes, some))
                     yield
             if used > job.limit_bytes and self._jobs.get(jobid) is job:
@@ -345,7 +339,8 @@ def proportional_bytes(pid: int) -> int:
     return resident_bytes(pid)
 
 
-def _pieces(pids: Iterable[int]) -> Iterator[list[int]]:
+def pieces(pids: Iterable[int]) -> Iterator[list[int]]:
+    """Yield processes in lists that are looked at in one go each."""
     piece: list[int] = []
     for pid in pids:
         piece.append(pid)
@@ -358,6 +353,41 @@ def _pieces(pids: Iterable[int]) -> Iterator[list[int]]:
 
 # ---- the meter of a job
 
+_TICKS_S = os.sysconf("SC_CLK_TCK")
+
+
+class UsedSoFar(NamedTuple):
+    """Usage of processes so far: their times are those of wait4(2), their peak that of the largest one."""
+
+    user_s: float = 0.0
+    system_s: float = 0.0
+    peak_kib: int = 0
+
+    def plus(self, pid: int) -> UsedSoFar:
+        """Add a process, with the descendants that it has waited for; one that has gone adds nothing."""
+        try:
+            stat, status = read_proc(f"/proc/{pid}/stat"), read_proc(f"/proc/{pid}/status")
+            user, system, ended_user, ended_system = map(int, stat.rpartition(b")")[2].split(None, 15)[11:15])
+            peak = int(status.partition(b"VmHWM:")[2].split(None, 1)[0]) if b"VmHWM:" in status else 0
+        except (OSError, ValueError):
+            return self
+        user_s, system_s = (user + ended_user) / _TICKS_S, (system + ended_system) / _TICKS_S
+        return UsedSoFar(self.user_s + user_s, self.system_s + system_s, max(self.peak_kib, peak))
+
+
+def measured_so_far(roots: Mapping[int, int]) -> Generator[None, None, dict[int, UsedSoFar]]:
+    """Return what each task has used with all its descendants, from its process id by its number, in pieces of work."""
+    found: dict[int, UsedSoFar] = {}
+    for task, root in roots.items():
+        used = UsedSoFar()
+        for some in pieces(processes([root])):
+            for pid in some:
+                used = used.plus(pid)
+            yield
+        found[task] = used
+    return found
+
+
 TASK_ROWS_MAX = 128
 """Tasks of a job with a row each, in the order of their ranks: some 15 KiB of its record. The rest is in the sums."""
 
@@ -365,10 +395,13 @@ TASK_ROWS_MAX = 128
 class Meter:
     """Adds up what one job's tasks use. Told when they run, when each is reaped, and asked at the end."""
 
-    __slots__ = ("_begun_s", "_clock", "_ended_s", "_floor", "_opened_s", "_rows", "_sums", "_watches")
+    __slots__ = (
+        "_begun_s", "_clock", "_ended_s", "_floor", "_gpus", "_has_others", "_opened_s", "_rows", "_sums", "_watches",
+    )  # fmt: skip
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._gpus: GpuMeter | None = None
         self._floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self._opened_s: float | None = None
         self._begun_s: dict[int, float] = {}
@@ -377,6 +410,8 @@ class Meter:
         self._watches: list[ExitWatch] = []
         self._rows: dict[int, dict[str, Any]] = {}
         self._sums = [0.0, 0.0, 0]
+        self._has_others = False
+        """True if the sums have a process of which it is not known of which task it was."""
 
     def opened(self, pids: Sequence[int], first: int = 0) -> None:
         """Note that these tasks, numbered from `first` on, run from now on.
@@ -399,14 +434,37 @@ class Meter:
     def _ended(self, task: int) -> None:
         self._ended_s[task] = self._clock.monotonic_s()
 
+    def sampled(self, uses: Collection[GpuUse], task_of: Mapping[int, int]) -> None:
+        """Add a sample of the job's GPUs; `task_of` are its processes with their tasks."""
+        if self._opened_s is None:
+            return
+        if self._gpus is None:
+            self._gpus = GpuMeter()
+        self._gpus.add(uses, task_of, self._opened_s, self._clock.monotonic_s())
+
     def reaped(self, task: int, status: int, used: resource.struct_rusage) -> None:
         """Add the result of wait4 for a task."""
+        self._add(used)
+        if task < TASK_ROWS_MAX:
+            self._rows[task] = {"status": status, **self._figures(task, used.ru_utime, used.ru_stime, used.ru_maxrss)}
+
+    def left_behind(self, task: int | None, used: resource.struct_rusage) -> None:
+        """Add the result of wait4 for a process of a task that had not waited for it; None if it may be of several."""
+        self._add(used)
+        row = None if task is None else self._rows.get(task)
+        self._has_others |= task is None
+        if row is not None:
+            row["user_s"] = round(row["user_s"] + used.ru_utime, 6)
+            row["system_s"] = round(row["system_s"] + used.ru_stime, 6)
+            if used.ru_maxrss * _KIB > row["max_rss_bytes"]:
+                row["max_rss_bytes"] = used.ru_maxrss * _KIB
+                row.pop("max_rss_is_bound", None)
+
+    def _add(self, used: resource.struct_rusage) -> None:
         sums = self._sums
         sums[0] += used.ru_utime
         sums[1] += used.ru_stime
         sums[2] = max(sums[2], used.ru_maxrss)
-        if task < TASK_ROWS_MAX:
-            self._rows[task] = {"status": status, **self._figures(task, used.ru_utime, used.ru_stime, used.ru_maxrss)}
 
     def _figures(self, task: int | None, user_s: float, system_s: float, peak: float) -> dict[str, Any]:
         now_s = self._clock.monotonic_s()
@@ -422,18 +480,34 @@ class Meter:
             figures["max_rss_is_bound"] = True
         return figures
 
-    def total(self, ntasks: int, *, is_part: bool = False) -> dict[str, Any] | None:
+    def total(
+        self, ntasks: int, *, is_part: bool = False, running: Mapping[int, UsedSoFar] = MappingProxyType({}),
+        others: Collection[UsedSoFar] = (),
+    ) -> dict[str, Any] | None:  # fmt: skip
         """Return all figures, fit for JSON; None if the tasks never ran. Several tasks have a row each, and so has a
-        single one whose job may have others on other hosts (`is_part`).
+        single one whose job may have others on other hosts (`is_part`). `running` tasks are not reaped, and
+        `others` descend from one of them no more.
         """
         if self._opened_s is None:
             return None
-        total = self._figures(None, *self._sums)
+        user_s, system_s, peak = self._sums
+        rows = self._rows | {task: self._figures(task, *used) for task, used in running.items() if task < TASK_ROWS_MAX}
+        for used in (*running.values(), *others):
+            user_s, system_s, peak = user_s + used.user_s, system_s + used.system_s, max(peak, used.peak_kib)
+        total = self._figures(None, user_s, system_s, peak)
         if ntasks > 1 or is_part:
-            total["tasks"] = [self._rows[task] for task in sorted(self._rows)]
+            total["tasks"] = [self._with_gpus(task, rows[task]) for task in sorted(rows)]
+        if self._gpus is not None and (gpus := self._gpus.total()) is not None:
+            total["gpus"] = gpus
+        if self._has_others or (others and ntasks > 1):
+            total["has_others"] = True
         if ntasks > TASK_ROWS_MAX:
             total["tasks_left_out"] = ntasks - TASK_ROWS_MAX
         return total
+
+    def _with_gpus(self, task: int, row: dict[str, Any]) -> dict[str, Any]:
+        gpus = None if self._gpus is None else self._gpus.of_task(task)
+        return row if gpus is None else {**row, "gpus": gpus}
 
     def close(self) -> None:
         """Close all watches of processes."""
@@ -462,6 +536,10 @@ def merged(parts: Sequence[tuple[Idset, Mapping[str, Any] | None]]) -> dict[str,
     }
     if all(part.get("max_rss_is_bound") for part in found if part["max_rss_bytes"] == peak):
         total["max_rss_is_bound"] = True
+    if any(part.get("has_others") for part in found):
+        total["has_others"] = True
+    if (gpus := merged_gpus([part["gpus"] for part in found if part.get("gpus")])) is not None:
+        total["gpus"] = gpus
     rows = {task: row for tasks, part in known for task, row in zip(tasks, part.get("tasks", ()), strict=False)}
     first = [rows[task] for task in takewhile(rows.__contains__, range(TASK_ROWS_MAX))]
     if first and sum(len(tasks) for tasks, _ in parts) > 1:

@@ -4,13 +4,15 @@ Law: the new process has its own group, no descriptor but those that its task ne
 becomes the user. It takes the groups, the group and the user of the account, in this order, in all their forms (real,
 effective, saved), and checks with the kernel that it has these and no others, no capability, and no way back. Only
 then, as the user, files are opened, directories changed and created, and a program executed: where a path leads is the
-user's own affair. Root's environment is not passed on. Who has no account, or one with root's user or group, is
+user's own affair. Until it is that program, root alone can trace it or read its memory, which is the keeper's. Root's
+environment and session keyring are not passed on. Who has no account, or one with root's user or group, is
 refused, and so is every other account of which something is unknown. There is no PAM: limits are those of the keeper.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import gc
@@ -31,7 +33,16 @@ REPORT_BYTES_MAX: Final = 4096
 """Maximum size of a reason: what a pipe takes at once, or not at all."""
 FREE_FROM: Final = 64
 """Descriptors below may be numbers that a task's files are to have."""
-NO_CAPABILITY: Final = frozenset([f"Cap{kind}:\t0000000000000000" for kind in ("Prm", "Eff", "Amb")])
+NO_CAPABILITY: Final = frozenset([f"Cap{kind}:\t0000000000000000" for kind in ("Inh", "Prm", "Eff", "Amb")])
+CAPABILITY_VERSION: Final = 0x20080522
+"""capset(2), of 64 bits."""
+PR_SET_DUMPABLE: Final = 4
+"""prctl(2); the kernel does the same at a change of user, unless fs.suid_dumpable says otherwise."""
+KEYCTL: Final = {"x86_64": 250, "aarch64": 219}
+"""The number of keyctl(2), which libc does not have, by machine."""
+KEYCTL_JOIN_SESSION_KEYRING: Final = 1
+NO_KEYRINGS: Final = (errno.ENOSYS, errno.EPERM)
+"""Errors of a kernel, or of a container, without keyrings: then nobody reads a key there."""
 
 
 class TaskProgram(NamedTuple):
@@ -43,7 +54,8 @@ class TaskProgram(NamedTuple):
 
 
 def become(userid: int) -> pwd.struct_passwd:
-    """Become this user for good; return the account. Raises Refused, after which this process must end."""
+    """Become this user for good; return the account. Raises Refused or OSError, after which this process must end."""
+    _call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     try:
         account = pwd.getpwuid(userid)
         grp.getgrgid(account.pw_gid)
@@ -57,6 +69,8 @@ def become(userid: int) -> pwd.struct_passwd:
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     os.setresuid(userid, userid, userid)
+    _call("capset", (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)())  # those to be inherited, too
+    _leave_keyring()
     with open("/proc/self/status") as file:
         is_powerless = NO_CAPABILITY.issubset(file.read().splitlines())
     has_all = os.getresuid() == (userid,) * 3 and os.getresgid() == (gid,) * 3 and set(os.getgroups()) == set(groups)
@@ -65,6 +79,24 @@ def become(userid: int) -> pwd.struct_passwd:
     os.umask(UMASK)
     os.chdir("/")
     return account
+
+
+def _call(function: str, *arguments: object) -> None:
+    """Call a function of libc. Raises OSError."""
+    if getattr(ctypes.CDLL(None, use_errno=True), function)(*arguments) < 0:
+        raise OSError(ctypes.get_errno(), f"{function}: {os.strerror(ctypes.get_errno())}")
+
+
+def _leave_keyring() -> None:
+    """Have a session keyring of this user's own: who has that of root can read the keys in it. Raises OSError."""
+    number = KEYCTL.get(os.uname().machine)
+    if number is None:
+        raise OSError(errno.ENOSYS, f"the session keyring cannot be changed on {os.uname().machine}")
+    try:
+        _call("syscall", number, KEYCTL_JOIN_SESSION_KEYRING, None)
+    except OSError as fault:
+        if fault.errno not in NO_KEYRINGS:
+            raise
 
 
 def _can_return() -> bool:
@@ -78,7 +110,8 @@ def _can_return() -> bool:
 
 
 class UserTasks:
-    """Tasks of a user's job, from their fork until all are programs. Owns a pipe on which they report why they are not.
+    """Tasks of a user's job, from their fork until all are programs. Owns a pipe on which they report why they are
+    not.
     """
 
     def __init__(self, userid: int) -> None:

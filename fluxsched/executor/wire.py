@@ -2,9 +2,9 @@
 
 Law: a part of a transport message is one of ours; those of a turn travel together. Every report of the keeper has a
 serial number, and is kept and repeated on each new connection until the instance says that it is stored. So an instance
-that was killed misses nothing, and what it hears again it recognises by the job. The gate of a job opens when its
-`JobSpawned` is stored. A start is idempotent by job id. Neither side is cut off for being slow or for a large message:
-both are ours, and jobs would end with the connection.
+that was killed misses nothing, and what it hears again it recognises by the job. The gate of a job opens, or its only
+task is spawned, when its `JobSpawned` is stored. A start is idempotent by job id. Neither side is cut off for being
+slow or for a large message: both are ours, and jobs would end with the connection.
 
 A keeper serves the version that it was started with until its last job has ended. Keys that a reader does not know are
 ignored, and new keys have defaults; a change that is more than that is a new VERSION, and the reader of the old one
@@ -38,7 +38,8 @@ class KeeperMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, t
 
 
 class KeeperHello(KeeperMessage, frozen=True, tag="hello"):
-    """The first message on a connection; answered by `KeeperWelcome`. It ends the connection before, if there is one.
+    """The first message on a connection; answered by `KeeperWelcome`. It ends the connection before, if there is
+    one.
     """
 
     version: int
@@ -113,7 +114,8 @@ class LimitJob(KeeperMessage, frozen=True, tag="limit"):
 
 
 class GrowJob(KeeperMessage, frozen=True, tag="grow"):
-    """Run the tasks of these targets (idset) of R, which the job has got. Targets where it has tasks are passed over.
+    """Run the tasks of these targets (idset) of R, which the job has got. Targets where it has tasks are passed
+    over.
     """
 
     jobid: int
@@ -153,8 +155,18 @@ class OutputStored(KeeperMessage, frozen=True, tag="output-stored"):
     offset: int
 
 
+class MeasureJob(KeeperMessage, frozen=True, tag="measure"):
+    """Find what the tasks of a running job have used; answered by `JobMeasured` with the same number. Only a keeper
+    whose welcome says that it measures knows it.
+    """
+
+    jobid: int
+    number: int
+
+
 class Stored(KeeperMessage, frozen=True, tag="stored"):
-    """Confirmation that all reports up to this serial number are on disk: gates of jobs open, ended jobs are removed.
+    """Confirmation that all reports up to this serial number are on disk: gates of jobs open, ended jobs are
+    removed.
     """
 
     serial: int
@@ -225,7 +237,7 @@ class RelayCredit(KeeperMessage, frozen=True, tag="relay-credit"):
 FromInstance = (
     KeeperHello | KeeperSettings | StartJob | SignalJob | LimitJob | GrowJob | ShrinkJob | SendInput | Stored
     | OutputStored | ClearProcesses | Leave | Pong | EndKeeper | OpenJob | PmiFenceDone | ToClient | DropClient
-    | RelayCredit
+    | RelayCredit | MeasureJob
 )  # fmt: skip
 
 # -- from the keeper -----------------------------------------------------------------------------------------------
@@ -252,10 +264,13 @@ class KeeperWelcome(KeeperMessage, frozen=True, tag="welcome"):
     version: int
     pid: int
     jobs: list[HeldJob]
+    measures: bool = False
+    """True if the keeper knows `MeasureJob`."""
 
 
 class JobSpawned(KeeperMessage, frozen=True, tag="spawned"):
     """Tasks wait behind their gate; `record` is what identifies the processes of the job, to be stored before it opens.
+    That of a single task may name this keeper as the one that is about to spawn it.
 
     Again when it grows.
     """
@@ -272,6 +287,8 @@ class JobStarted(KeeperMessage, frozen=True, tag="started"):
     jobid: int
     no_input: str = ""
     """Why its tasks are sent no input; empty if they are."""
+    record: dict[str, Any] | None = None
+    """Record that identifies the processes of the job from now on, if it is not that of `JobSpawned`."""
 
 
 class JobRaised(KeeperMessage, frozen=True, tag="raised"):
@@ -310,7 +327,8 @@ class TargetsReleased(KeeperMessage, frozen=True, tag="released"):
 
 
 class JobOutput(KeeperMessage, frozen=True, tag="output"):
-    """Bytes that tasks have written into a file of the job's spool directory at the keeper; answered by `OutputStored`.
+    """Bytes that tasks have written into a file of the job's spool directory at the keeper; answered by
+    `OutputStored`.
     """
 
     jobid: int
@@ -347,6 +365,13 @@ class InputAnswered(KeeperMessage, frozen=True, tag="input-answered"):
     note: str = ""
     exceeded: bool = False
     """True if a limit was exceeded: then no further input is accepted."""
+
+
+class JobMeasured(KeeperMessage, frozen=True, tag="measured"):
+    """Usage of the tasks of a running job so far, as in `JobFinished`. Not repeated on another connection."""
+
+    number: int
+    usage: dict[str, Any] | None = None
 
 
 class ProcessesCleared(KeeperMessage, frozen=True, tag="cleared"):
@@ -392,7 +417,7 @@ JobReport = JobSpawned | JobStarted | JobRaised | JobFinished | JobFailed | Targ
 """Reports that are repeated until they are stored."""
 FromKeeper = (
     KeeperWelcome | JobReport | JobOutput | PmiFence | InputAnswered | ProcessesCleared | Ping | ClientFrames
-    | ClientLost | ClientUnsent | RelayCredit
+    | ClientLost | ClientUnsent | RelayCredit | JobMeasured
 )  # fmt: skip
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -441,7 +466,5 @@ memory.
 def connected(
     connection: socket.socket, received: bytes = b"", *, part_bytes_max: int = PART_BYTES_MAX
 ) -> StreamClient:
-    """See `StreamClient`."""
-    return StreamClient(
-        connection, received, message_limit_bytes=part_bytes_max, unsent_limit_bytes=UNSENT_BYTES_MAX
-    )
+    """Return the side of a keeper or of its instance that speaks over this connection, within the limits above."""
+    return StreamClient(connection, received, message_limit_bytes=part_bytes_max, unsent_limit_bytes=UNSENT_BYTES_MAX)

@@ -24,13 +24,14 @@ from typing import Any, Final
 
 import msgspec
 
-from fluxsched.config.reader import fair_settings
+from fluxsched.config.reader import fair_settings, outage_settings
+from fluxsched.config.values import OutageSettings
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.quantities import parse_duration
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import parse_entries
-from fluxsched.core.text import with_path
+from fluxsched.core.text import printable, with_path
 from fluxsched.errors import FluxschedError, InvalidValue, RPCError
 from fluxsched.flux.handle import (
     LEVELS,
@@ -47,11 +48,11 @@ from fluxsched.flux.handle import (
     PendingGrant,
     key_of,
 )
+from fluxsched.flux.outages import OutageDrains
 from fluxsched.messaging.memo import SPEC_BYTES_MAX, SPECS_KEPT, PayloadMemo
 from fluxsched.protocol import framing
-from fluxsched.protocol.messages import sched as msg
-from fluxsched.protocol.messages.jobs import RaiseRequest
-from fluxsched.protocol.messages.sched import HelloResponse
+from fluxsched.protocol.messages import jobs as msg
+from fluxsched.protocol.messages.jobs import HelloResponse, RaiseRequest
 from fluxsched.protocol.sessions import AcquireClient
 from fluxsched.sched.decisions import (
     PREEMPT,
@@ -104,9 +105,14 @@ def unreadable(jobspec: Mapping[str, Any], fault: InvalidValue) -> str:
 def read(jobspec: Mapping[str, Any]) -> Jobspec:
     """Read the jobspec of an alloc request, which Flux has accepted. Raises InvalidValue, the denial's note."""
     try:
-        return Jobspec.for_scheduler(jobspec)
+        found = Jobspec.for_scheduler(jobspec)
     except InvalidValue as fault:
         raise InvalidValue(unreadable(jobspec, fault)) from fault
+    if name := found.request.reservation:  # it would wait for ever, and all others behind it
+        raise InvalidValue(
+            f"there is no reservation {printable(name)!r}: in Flux there are none; submit the job without"
+        )
+    return found
 
 
 def preempted(wanted: RaiseRequest) -> RaiseRequest:
@@ -135,20 +141,27 @@ def free(name: str, resources: str, final: bool) -> str:
 
 # ---- settings in Flux's configuration
 
+
 @dataclass(frozen=True, slots=True)
 class SiteConfig:
     """`fair` is None unless the policy asks for accounts. A job has `preempt_timeout_s` from SIGTERM to SIGKILL."""
 
     fair: FairSettings | None = None
     preempt_timeout_s: float = PREEMPT_TIMEOUT_S
+    outages: tuple[OutageSettings, ...] = ()
 
 
 NO_CONFIG: Final = SiteConfig()
 
 
-def read_site(config: Mapping[str, Any]) -> SiteConfig:
-    """Return the answer to `config.get`. Raises InvalidValue with all that is wrong with `[fair]`."""
-    return SiteConfig(fair_settings(config), _kill_timeout_s(config))
+def read_site(config: Mapping[str, Any], *, reads_fair: bool = True) -> SiteConfig:
+    """Return the answer to `config.get`. Raises InvalidValue with all that is wrong with `[fair]`, or `[[outages]]`."""
+    fair, outages = fair_settings(config) if reads_fair else None, outage_settings(config)
+    for each in outages:
+        if each.queue or each.ends_jobs:
+            key = "queue" if each.queue else "end-jobs"
+            raise InvalidValue(f"[[outages]] {each.name}: {key} is for instances of fluxsched, not for Flux: remove it")
+    return SiteConfig(fair, _kill_timeout_s(config), outages)
 
 
 def _kill_timeout_s(config: Mapping[str, Any]) -> float:
@@ -303,8 +316,8 @@ class Bridge:
             handle,
             options.policy,
             options.forecast,
-            lambda: self.scheduler.planned(),
-            lambda jobid: self.scheduler.overtaken(jobid),
+            lambda: self.scheduler.report.planned(),
+            lambda jobid: self.scheduler.report.overtaken(jobid),
         )
         self.scheduler = Scheduler(
             self._compat,
@@ -339,6 +352,7 @@ class Bridge:
         self._armed = False
         self._rest_until_s = 0.0
         self._complaint = ""
+        self._outages = OutageDrains(handle, site.outages)
 
     # ---- messages
 
@@ -412,6 +426,10 @@ class Bridge:
             return
         now_s = self._change_s() if call.topic == ACQUIRE else self._now_s()
         self._perform(self.session.answered(call, answer, error, now_s))
+        if (group := self.scheduler.group(DEFAULT_GROUP)).grown:
+            outages = self._outages.plan(group.pool.resources)
+            if outages is not None:
+                self.scheduler.updated(DEFAULT_GROUP, now_s=now_s, outages=outages)
         self._work()
 
     def _is_ready(self, call: OutgoingRequest, answer: msg.ReadyResponse) -> None:
@@ -432,11 +450,11 @@ class Bridge:
 
     def _log_ready(self) -> None:
         level = next(name for name, level in LEVELS.items() if level == self._options.log_level)
-        total = self.scheduler.resource_status()[0].summary()
+        total = self.scheduler.report.resource_status()[0].summary()
         self._log(LOG_INFO, ready(self._options.queue_depth, level, self._options.decides, total))
 
     def _stats(self) -> dict[str, Any]:
-        return self.scheduler.stats() | {
+        return self.scheduler.report.stats() | {
             "policy": self.policy.name,
             "sched_passes": self.passes,
             "pending_jobs": len(self.waiting),
@@ -464,6 +482,7 @@ class Bridge:
         begun_s, now_s = self._clock.monotonic_s(), self._clock.wall_s()
         cut = self._pass(now_s, begun_s + SLICE_S)
         self._perform(self.session.due(now_s))
+        self._outages.advance(now_s)
         self._annotate()
         self._commits.flush()
         self.passes += 1
@@ -472,8 +491,9 @@ class Bridge:
         if cut:
             self._changed()
         self._work()
-        if not self._armed and not self._complaint and (next_notice_s := self.session.next_notice_s) < inf:
-            self._handle.after(max(0.0, next_notice_s - now_s))  # a turn for whatever happens sooner replaces this one
+        next_s = min(inf if self._complaint else self.session.next_notice_s, self._outages.next_s)
+        if not self._armed and next_s < inf:
+            self._handle.after(max(0.0, next_s - now_s))  # a turn for whatever happens sooner replaces this one
 
     def _pass(self, now_s: float, until_s: float) -> bool:
         """Run a pass; return whether it was interrupted because its time was up."""

@@ -27,9 +27,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from fluxsched.core.jobid import format_dothex, format_f58
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.protocol.messages.sched import ReadyResponse, SaveRequest
+from fluxsched.protocol.messages.jobs import ReadyResponse, SaveRequest
 from fluxsched.sched.engine.policy_queue import DENY, UNSATISFIABLE
-from fluxsched.sched.hooks.api import Plugin
+from fluxsched.sched.hooks import Plugin
 from fluxsched.sched.loading import PLUGIN_SIGN, parse_spec
 from fluxsched.sched.policy import BACKFILLED, Decision, Option, Policy, Reservation, Reserve, View, needs_accounts
 from fluxsched.sched.registry import find, join_queues, make, make_plugin, split_queues

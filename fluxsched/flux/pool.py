@@ -17,10 +17,9 @@ from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, RemoteProtocolError
 from fluxsched.sched.decisions import grant, grouped
 from fluxsched.sched.ledger import JobAllocation, Ledger
-from fluxsched.sched.pool.find_fit import WhatIf, place_now
+from fluxsched.sched.pool.find_fit import WhatIf, infeasible, place_now
 from fluxsched.sched.pool.placement import WORST_FIT, Blocks, Fits, Infeasible, Insufficient, Shape, Shapes, blocks_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.why_no_fit import infeasible
 
 
 class PoolErrors:
@@ -245,7 +244,8 @@ class JobPool:
         return AllocatedR(fit, self.pool.source)
 
     def register_alloc(self, jobid: int, R: Any) -> None:  # noqa: N803
-        """Enter a job that runs already. Raise InvalidValue for ranks that are not here, and for what is held already.
+        """Enter a job that runs already. Raise InvalidValue for ranks that are not here, and for what is held
+        already.
         """
         resources = ResourceSet.parse(R.to_dict())
         if unknown := resources.ranks - self.pool.ranks:

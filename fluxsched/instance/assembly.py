@@ -2,100 +2,94 @@
 
 Everything from the outside world comes in `InstanceEnvironment`, so a simulation composes the same services. The order
 of the end-of-turn hooks is the order of the data: publish, store, flush. What a restart finds in the store is restored
-here: resource state, journal, jobs with their logs, processes left behind, and changes of R, which hold until the
-source of R gives another one than it gave when they were made.
-
-Law: a configuration is read again all or nothing. The file with its targets is judged first, then what jobs, modules
-and held targets have against it; if anything is wrong, all of that is answered and nothing has changed. A restart in
-place hands over what the next process cannot find in one variable of the environment, which that removes at once, so
-that no job sees it. Inside an elastic job, a target that this is to give back leaves its group like any other that is
-lost, and the instance around us is told that we have left it only when no job of ours holds it.
+here: resource state, journal, jobs with their logs, and processes left behind.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
-import signal
-import sqlite3
-import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import msgspec
 
 from fluxsched import __version__
-from fluxsched.client.blocking import Handle
-from fluxsched.client.find import find_uri
-from fluxsched.clusters.clusters import Clusters, StoredClusters
+from fluxsched.clusters.clusters import Clusters, LeaseService, StoredClusters
 from fluxsched.clusters.links import ClusterPace, connect_peer
 from fluxsched.clusters.loop import OpenClient
-from fluxsched.clusters.offers import LeaseService
-from fluxsched.config.changes import KeyChange, changes, in_force
-from fluxsched.config.discovery import MachineTopology
-from fluxsched.config.inventory import Sources, described
-from fluxsched.config.reader import Config, banks_of, in_full, queue_configs
+from fluxsched.config.inventory import Sources
+from fluxsched.config.policies import located
+from fluxsched.config.reader import (
+    Config,
+    banks_of,
+    queue_configs,
+    with_located_policies,
+)
 from fluxsched.config.submit_filters import FilterProcess, no_filters
-from fluxsched.config.values import KILL_TIMEOUT_S, SchedulerSettings
+from fluxsched.config.values import SchedulerSettings
 from fluxsched.core.build import BUILD
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import FluidGenerator
-from fluxsched.core.quantities import parse_duration
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.text import printable
-from fluxsched.core.topology import Topology
 from fluxsched.engine.process import StartedEngine
-from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.executor.base import Executor, Reports, TaskSettings
 from fluxsched.executor.perilog import PerilogExecutor
 from fluxsched.flux.endpoint import serve_instance, serve_jobs
-from fluxsched.history.samples import Sampling, StateIntervals
-from fluxsched.instance.enclosing import ENGINE_ADDRESS_ATTRIBUTE, ENGINE_ATTRIBUTE, Enclosing, Parent, attributes_of
+from fluxsched.history import Sampling, StateIntervals
+from fluxsched.instance.enclosing import (
+    ENGINE_ADDRESS_ATTRIBUTE,
+    ENGINE_ATTRIBUTE,
+    EnclosedTargets,
+    Enclosing,
+    Parent,
+    attributes_of,
+)
 from fluxsched.instance.hosts import HeldHosts
-from fluxsched.jobs.effects import Kill
+from fluxsched.instance.reloading import Read, Reloading, TryImports
+from fluxsched.instance.restarts import KIND, HandedOver, KeptChanges
 from fluxsched.jobs.manager import JobManager, StoredJob
-from fluxsched.messaging.keys import AccessRules, AuthorizedKey, ReadKeys
+from fluxsched.jobs.states import EPILOG_FINISH, EPILOG_START
+from fluxsched.messaging.keys import ReadKeys
 from fluxsched.messaging.memo import JSON, JobspecMemo, ObjectMemo
-from fluxsched.messaging.peers import Access, PeerLimits, RpcRequest
-from fluxsched.messaging.router import DiskGuard, Handler, Router, local_uri
-from fluxsched.messaging.tracing import with_log
+from fluxsched.messaging.peers import Access, PeerLimits
+from fluxsched.messaging.router import DiskGuard, Handler, Router, local_uri, with_log
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message
-from fluxsched.protocol.messages.common import ConfigChange, ConfigReloadResponse, InstanceInfo
+from fluxsched.protocol.messages.common import InstanceInfo
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.resource.changes import with_mirrors
 from fluxsched.resource.effects import Saved
-from fluxsched.resource.inventory import Inventory, Targets
 from fluxsched.resource.module import ResourceModule
 from fluxsched.services.health import HealthChecks
 from fluxsched.services.history import HistoryService, kept_conditions, look_at
-from fluxsched.services.ingest import SubmitFilters
 from fluxsched.services.instance import AgentService, InstanceService, MetricsService, TraceService
 from fluxsched.services.job_effects import JobEffects, JobHistory
+from fluxsched.services.job_notify import KIND as JOB_NOTIFICATION
+from fluxsched.services.job_notify import JobNotify
 from fluxsched.services.job_streams import JobCommands, JobInputs, JobStreams
-from fluxsched.services.jobs import JobService, JobWaits, RunningService
+from fluxsched.services.jobs import JobService, JobWaits, RunningService, SubmitFilters
 from fluxsched.services.module_processes import ModuleTable, StartModule
 from fluxsched.services.modules import ModuleService
+from fluxsched.services.notices import KIND as NOTICE
+from fluxsched.services.notices import NoticeService
 from fluxsched.services.notify import NotifyProgram
 from fluxsched.services.outages import OutageService
 from fluxsched.services.resource import STORED_EVENTS_MAX, ResourceService
 from fluxsched.services.scheduling import KINDS, SchedulingService
-from fluxsched.store.integrity import COMMIT, DIFFERS, SELECTED, is_intact, is_written
+from fluxsched.store.integrity import COMMIT, DIFFERS, SELECTED, is_intact
 from fluxsched.store.jobs import DamagedJob, JobRecord, ended_last, last_jobid, read_active, read_ended
-from fluxsched.store.repair import decode_saved, is_filled, listed_losses, open_read_only
-from fluxsched.store.schema import COUNTED, WRITER, read_leased, read_leases
+from fluxsched.store.repair import decode_saved, listed_losses
+from fluxsched.store.schema import CONFIGURED, COUNTED, WRITER, read_leased, read_leases
 from fluxsched.store.store import ImmediateWriter, Queries, Store, Writer
-from fluxsched.system.clock import Clock, SystemClock, local_moment, sleep
-from fluxsched.system.files import DATABASE_NAME
+from fluxsched.system.clock import Clock, SystemClock
 from fluxsched.system.log import TEXT, logger
 from fluxsched.system.loop import Faults, Turns, pieces
-from fluxsched.system.processes import stat_of
 from fluxsched.transport.base import Server
 
 log = logger("instance")
@@ -151,30 +145,25 @@ class Assembly:
         self.resource = ResourceService(
             module, self.effects, self.router, self.store, self._kept.keep_expiration, modules, self._made_up
         )
-        OutageService(self.resource, self.router, self.turns)
+        OutageService(self.resource, self.effects, self.router, self.turns)
         self.scheduling = SchedulingService(self.effects, self.router, self.store, modules, module.foreign)
         self.modules = ModuleService(
             modules, self.router, self.scheduling, self.turns, outside.start_module, self.uri, outside.pid,
             config.queues, outside.connecting, config.unsatisfiable, config.preempt_timeout_s, config.site_limits,
         )  # fmt: skip
         self.filters = SubmitFilters(config.ingest, self.turns, outside.filtering, outside.start_filters)
+        self.job_notify = JobNotify(self.effects, self.store, restored.notifications)
         self.jobs = JobService(
             self.effects, self.scheduling, self.router, self.store, new_id, self.resource.targets,
-            self.modules.policy_of, self.filters,
+            self.modules.policy_of, self.filters, self.job_notify.check,
         )  # fmt: skip
         self._leases(restored)
-        RunningService(self.effects, self.router, self.resource.targets)
-        self.streams = JobStreams(self.effects, self.router, self.store)
-        self.waits = JobWaits(self.effects, self.router, self.store)
-        self.history = JobHistory(self.effects, self.store, config.history, outside.background)
-        self.commands = JobCommands(self.effects, self.streams, self.router, new_id)
-        self.inputs = JobInputs(self.effects, self.streams, self.router, self.commands.running)
-        serve_jobs(self.router, self.effects, self.jobs, self.streams, self.inputs, self.store)
+        self._running_jobs(new_id)
         self.agents = AgentService(self.resource, self.router, self.turns, config.resource)
         self.instance = InstanceService(self.router, self.info, self.stop, outside.restart)
         self.reloading = Reloading(
             config, self.settings.reload, self.router, self.effects, self.modules, self.resource, self._replace_sources,
-            outside.read_keys, self.settings.try_imports, outside.background,
+            outside.read_keys, self._take_programs, self.settings.try_imports, outside.background, self._keep_config,
         )  # fmt: skip
         self._common_services()
         MetricsService(
@@ -183,6 +172,7 @@ class Assembly:
         )  # fmt: skip
         self._history_services(module, manager)
         TraceService(self.router, self.turns)
+        NoticeService(self.router, self.store, self.turns, restored.notices)
         serve_instance(
             self.router, self.resource, self.reloading.reload, self.instance, self.modules, self.turns,
             outside.started_s,
@@ -192,6 +182,16 @@ class Assembly:
         self.router.guard(DiskGuard(self.store, self.turns, outside.disk_shortage).guards())
         self.turns.at_end(self.store.flush)
         self.turns.at_end(self.router.flush)
+
+    def _running_jobs(self, new_id: Callable[[float], int]) -> None:
+        """Set up the services of jobs that run and have run."""
+        RunningService(self.effects, self.router, self.resource.targets)
+        self.streams = JobStreams(self.effects, self.router, self.store)
+        self.waits = JobWaits(self.effects, self.router, self.store)
+        self.history = JobHistory(self.effects, self.store, self.settings.config.history, self.outside.background)
+        self.commands = JobCommands(self.effects, self.streams, self.router, new_id)
+        self.inputs = JobInputs(self.effects, self.streams, self.router, self.commands.running)
+        serve_jobs(self.router, self.effects, self.jobs, self.streams, self.inputs, self.store)
 
     def _resource_module(self, restored: StoredState) -> ResourceModule:
         """Return the resource module in its stored state, with the targets that there are now."""
@@ -208,6 +208,16 @@ class Assembly:
         self._kept.note_ranks(sources.inventory.resources, now_s)
         return module
 
+    def _keep_config(self, raw: Mapping[str, Any]) -> None:
+        """Keep the configuration and the policies with the state, for studies of what was recorded under them.
+
+        Policies in files are named as they can be found from anywhere.
+        """
+        policies = [[located(one.policy, Path.cwd()), list(one.groups)] for one in self.settings.schedulers]
+        config = with_located_policies(raw, Path(self.settings.config.name).absolute().parent)
+        row = {"config": config, "policies": policies}
+        self.store.add("saved", (*CONFIGURED, msgspec.json.encode(row)))
+
     def _history_services(self, module: ResourceModule, manager: JobManager) -> None:
         """Set up what is sampled and recorded of targets and jobs, and the requests for it."""
         self.sampling = Sampling(self.turns, self.store, lambda: look_at(module, manager, self.effects.counts))
@@ -216,8 +226,14 @@ class Assembly:
         self.resource.changed.append(self.intervals.note_change)
         self.effects.add_listener(self.intervals)
         self.past = HistoryService(
-            Queries(self.store, self.outside.background), self.store, self.effects.accounting, manager, self.resource,
-            self.sampling, self.turns, self.router,
+            Queries(self.store, self.outside.background),
+            self.store,
+            self.effects.accounting,
+            manager,
+            self.resource,
+            self.sampling,
+            self.turns,
+            self.router,
         )
 
     def _leases(self, restored: StoredState) -> None:
@@ -303,6 +319,7 @@ class Assembly:
         """Return the executors by name; that of this instance's jobs runs the programs of the configuration, too."""
         config, effects, found = self.settings.config, self.effects, dict[str, Executor]()
         self._health: HealthChecks | None = None
+        self._perilog: PerilogExecutor | None = None
         if config.prolog is None and config.epilog is None and config.health is None:
             return self.outside.executors(reports)
 
@@ -310,15 +327,28 @@ class Assembly:
             found.update(self.outside.executors(own))
             return found["local"]
 
-        found["local"] = perilog = PerilogExecutor(
+        found["local"] = self._perilog = perilog = PerilogExecutor(
             self.turns, reports, make, self.new_id, lambda: effects.settings,
             lambda jobid: effects.manager.jobs.get(jobid).userid, config.prolog, config.epilog,
         )  # fmt: skip
-        if config.health is not None:
-            online = self.agents.set_present
-            self._health = HealthChecks(self.resource, perilog.programs, self.turns, config.health, online)
-            effects.add_listener(self._health)
+        online = self.agents.set_present
+        self._health = HealthChecks(self.resource, perilog.programs, self.turns, config.health, online)
+        effects.add_listener(self._health)
         return found
+
+    def _take_programs(self, config: Config) -> None:
+        """Take up the programs of a configuration; those for hosts, if the instance was started with any."""
+        if self._perilog is not None and self._health is not None:
+            self._perilog.configure(config.prolog, config.epilog)
+            self._health.configure(config.health)
+        if self.notify is not None and self.notify.words != config.notify:
+            self.effects.publish.remove(self.notify.publish)
+            self.notify.close(at_end=False)
+            self.notify = None
+        if self.notify is None and config.notify is not None:
+            jobs, environment = self.effects.manager.jobs, self.effects.settings.environment
+            self.notify = NotifyProgram(self.turns, config.notify, environment, jobs.get)
+            self.effects.publish.append(self.notify.publish)
 
     def enclosed_targets(self, outer: ResourceSet, left: Callable[[Idset], None]) -> EnclosedTargets:
         """Return the object by which the targets follow those of the job around this instance."""
@@ -341,16 +371,27 @@ class Assembly:
             manager.queue_control.restore(name or None, state)
         self.turns.spread(manager.restore_ended(restored.ended, self.outside.state_notice.leave_out))
         effects.accounting.restore(restored.counted, self.history.start)
-        found = manager.restore(restored.jobs, now_s)
+        found = manager.restore(self.job_notify.follow(restored.jobs), now_s)
         self.leases.restore(restored.leased)
         effects.perform(found.effects)
         self.resource.perform(self.resource.module.start(now_s))
         self.turns.post(lambda: self._resume(found.orphans, restored.processes))
 
-    def _resume(self, jobids: Iterable[int], records: Mapping[int, object]) -> None:
-        """Resume the jobs; if their state cannot be determined, the instance fails, and they continue."""
+    def _resume(self, jobids: Collection[int], records: Mapping[int, object]) -> None:
+        """Resume the jobs; if their state cannot be determined, the instance fails, and they continue. Jobs in an
+        epilog, where the configuration has none any more, are over once nothing of it is left.
+        """
+        jobs, without = self.effects.manager.jobs, set[int]()
+        if self._perilog is None:
+            without = {jobid for jobid in jobids if jobs.get(jobid).perilog in (EPILOG_START, EPILOG_FINISH)}
+
+        def settled() -> None:
+            for jobid in without:
+                self.effects.freed(jobid)
+            self._jobs_settled()
+
         try:
-            self.effects.resume(jobids, records, self._jobs_settled)
+            self.effects.resume([jobid for jobid in jobids if jobid not in without], records, settled)
         except FluxschedError as fault:
             self.outside.end.fail(fault)
 
@@ -366,10 +407,7 @@ class Assembly:
         for server in self.outside.all_servers():
             server.start(loop, self.turns.wake)
         self.turns.wall_s = self.turns.clock.wall_s()
-        if (words := self.settings.config.notify) is not None:
-            jobs, environment = self.effects.manager.jobs, self.effects.settings.environment
-            self.notify = NotifyProgram(self.turns, words, environment, jobs.get)
-            self.effects.publish.append(self.notify.publish)
+        self._take_programs(self.settings.config)
         ours = self._ours(self.settings.sources)
         if self._health is None:
             self.agents.embed(ours)
@@ -379,6 +417,7 @@ class Assembly:
         self.turns.start(loop)
         self.turns.post(self.clusters.open)
         self.turns.post(self.filters.open)
+        self.turns.post(self.job_notify.start)
         self.intervals.start()
         self.sampling.start()
         self.past.name_damaged(self.outside.state_notice.leave_out_rows)
@@ -478,7 +517,13 @@ class Assembly:
         self._kept.keep_ranks(ours, self.turns.wall_s)
         self._sources = sources
         self._bind_tasks()
-        self.agents.reloaded(self._ours(sources))
+        if self._health is None:
+            self.agents.reloaded(self._ours(sources))
+        else:
+            new = self._health.reloaded(self._ours(sources))
+            self.agents.reloaded(EMPTY)
+            for host in new:
+                self._health.set_present(host, True)
 
     def check(self) -> None:
         """Assert that nothing is held twice, over the whole state: for tests."""
@@ -568,6 +613,9 @@ class StoredState:
     """Jobs that ended last, some at a time: they can be read when the instance serves again."""
     processes: dict[int, Any] = field(default_factory=dict)
     queues: dict[str, Any] = field(default_factory=dict)
+    notices: dict[str, Any] = field(default_factory=dict)
+    notifications: dict[str, Any] = field(default_factory=dict)
+    """Notifications about jobs whose commands have not begun."""
     source: dict[str, Any] = field(default_factory=dict)
     """R and its expiration as requests have changed them."""
     epoch_ms: int | None = None
@@ -639,6 +687,10 @@ def read_store(store: Store, notice: StateNotice, inactive_restored_max: int = I
             continue
         if kind == "queue":
             found.queues[key] = decoded
+        elif kind == NOTICE:
+            found.notices[key] = decoded
+        elif kind == JOB_NOTIFICATION:
+            found.notifications[key] = decoded
         elif kind == KIND:
             found.source[key] = decoded
         elif (kind, key) == ("instance", "epoch_ms"):
@@ -647,7 +699,7 @@ def read_store(store: Store, notice: StateNotice, inactive_restored_max: int = I
             found.is_sites = True
         elif (kind, key) == COUNTED:
             found.counted = int(decoded)
-        elif (kind, key) not in (WRITER, COMMIT) and not found.clusters.read(kind, key, decoded):
+        elif (kind, key) not in (WRITER, COMMIT, CONFIGURED) and not found.clusters.read(kind, key, decoded):
             found.saved.append(Saved(kind, key, decoded))
     journal = store.read(
         f"SELECT seq, {SELECTED['journal']} FROM journal ORDER BY seq DESC LIMIT ?", (STORED_EVENTS_MAX,)
@@ -716,6 +768,7 @@ def _ended(store: Store, specs: JobspecMemo, notice: StateNotice, jobids: list[i
 
 
 # ---- the environment of an instance
+
 
 class InstanceEnd:
     """The end of an instance, by a request or by an error, and the faults that did not end it."""
@@ -788,535 +841,3 @@ class InstanceEnvironment:
     def all_servers(self) -> list[Server]:
         """Return all servers, that for keepers last."""
         return [*self.servers] if self.keepers is None else [*self.servers, self.keepers]
-
-
-# ---- reloads of the configuration
-
-config_log = logger("config")
-
-Read = Callable[[ReloadRequest], "tuple[Config, Sources]"]
-"""Reads the configuration and the resources that a request wants. Raises InvalidValue with all faults."""
-
-
-AUTHORIZED = "access.authorized-keys"
-"""Under this key a change of a key is told."""
-
-TOPOLOGY = "topology"
-"""Under this key a change of the file with the switches is told."""
-
-TryImports = Callable[[], None]
-"""Imports the policies that the file names. Raises InvalidValue with all faults; takes a second and may wait."""
-
-
-class Reloading:
-    """Service of `config.get`, `config.reload` and `resource.reload`."""
-
-    def __init__(
-        self,
-        config: Config,
-        read: Read,
-        router: Router,
-        effects: JobEffects,
-        modules: ModuleService,
-        resource: ResourceService,
-        replace_sources: Callable[[ReloadRequest, Sources], None],
-        read_keys: ReadKeys | None,
-        try_imports: TryImports | None = None,
-        background: Writer | None = None,
-    ) -> None:
-        """`replace_sources` replaces the inventory in use. It raises Refused if the resource module does not accept it.
-        """
-        self._name = config.name
-        self._try_imports = try_imports
-        self._background = background or ImmediateWriter()
-        self._tried: Mapping[str, Any] | None = None
-        """Configuration whose new policies were tried, while it is applied."""
-        self._import_faults: list[str] = []
-        self._replace_sources = replace_sources
-        self._router = router
-        self._read_keys = read_keys
-        self._topology = config.network.topology
-        self._raw = config.raw
-        """Configuration that is in force."""
-        self._read = read
-        self._effects = effects
-        self._modules = modules
-        self._resource = resource
-        router.serve(
-            {
-                "config.get": lambda request: request.respond(in_full(self._raw)),
-                "config.reload": self._request,
-                "resource.reload": lambda request: self.reload(request, request.payload(ReloadRequest)),
-            }
-        )
-
-    def reload(self, request: RpcRequest, wanted: ReloadRequest) -> None:
-        """Read the configuration and the resources again, and answer `request`. Raises Refused when that cannot be."""
-
-        def proceed() -> None:
-            sources, take_up = self.read(wanted)
-            self._replace_sources(wanted, sources)
-            self._resource.answer(request, take_up())
-
-        self._prepare(request, wanted, proceed)
-
-    def take_hosts(self) -> None:
-        """Have the targets of hosts that the engine has got since the last time; the configuration says which groups
-        and properties these have. Raises InvalidValue or Refused.
-        """
-        wanted = ReloadRequest()
-        sources, _ = self.read(wanted)
-        self._replace_sources(wanted, sources)
-
-    def _request(self, request: RpcRequest) -> None:
-        if self._name:
-            self.reload(request, ReloadRequest())
-        elif self._read_keys is not None:  # all that there is to read again
-            rules = self._router.permissions.access.rules
-            request.respond(ConfigReloadResponse(self._admit(rules, self._read_keys(rules)), [], []))
-        else:
-            raise Refused("this instance was started without --config: there is no file to read again", errno.ENOENT)
-
-    def _admit(self, rules: AccessRules, keys: Mapping[bytes, AuthorizedKey] | None) -> list[ConfigChange]:
-        """Apply rules and keys to new and to connected peers; return the changes of the keys."""
-        access = self._router.permissions.access
-        before = access.keys
-        access.change(rules, keys)
-        cut = self._router.check_peers()
-        if keys is not None or cut:
-            config_log.info("%d keys are authorized; %d connections were ended", len(access.keys), cut)
-        return _changed_keys(before, access.keys)
-
-    def read(self, wanted: ReloadRequest) -> tuple[Sources, Callable[[], ConfigReloadResponse]]:
-        """Return the sources of a reload, and the function that applies the configuration once its resources are
-        accepted. Raises InvalidValue or Refused with all objections.
-        """
-        config, sources = self._read(wanted)
-        if self._tried is not None and self._tried != config.raw:
-            raise Refused(f"{config.name} has changed while it was read: reload it again", errno.EAGAIN)
-        manager = self._effects.manager
-        queues = queue_configs(config)
-        keys = None if self._read_keys is None else self._read_keys(config.access)
-        busy = [*manager.queues.faults(queues), *self._modules.faults(config.queues)]
-        if busy or self._import_faults:  # what the resource module alone has against it, it says when it is asked
-            busy += self._resource.module.reload_faults(sources.inventory, sources.groups, force=wanted.force)
-            faults = [*self._import_faults, *(f"{config.name}: {fault}" for fault in busy)]
-            raise Refused("\n".join(faults), errno.EBUSY if busy else errno.EINVAL)
-
-        def take_up() -> ConfigReloadResponse:
-            found = changes(self._raw, config.raw)
-            self._raw = in_force(self._raw, config.raw)
-            before, self._topology = self._topology, config.network.topology
-            manager.requests.change_banks(banks_of(config))
-            manager.requests.change_limits(config.site_limits)
-            changed_keys = self._admit(config.access, keys)
-            self._effects.perform(manager.queue_control.reconfigure(queues, config.defaults.queue, self._effects.now_s))
-            answer = ConfigReloadResponse(
-                [
-                    *(_told(change) for change in found if change.is_live),
-                    *changed_keys,
-                    *rewired(before, config.network.topology, found),
-                ],
-                [_told(change) for change in found if not change.is_live],
-                self._modules.reconfigure(config.queues, config.site_limits),
-            )
-            for change in found:
-                note = "" if change.is_live else ": it applies from the next start on"
-                config_log.info("%s changed%s", change.key, note)
-            return answer
-
-        return sources, take_up
-
-
-    # -- policies that queues did not have before -----------------------------------------------------------------
-
-    def _prepare(self, request: RpcRequest, wanted: ReloadRequest, proceed: Callable[[], None]) -> None:
-        """Call `proceed` at once, or once new policies of queues have been tried.
-
-        Raises the exceptions of reading the file.
-        """
-        try_imports, config = self._try_imports, self._read(wanted)[0]
-        if try_imports is None or _policies(config.raw) <= _policies(self._raw):
-            proceed()
-            return
-        faults: list[str] = []
-
-        def try_all() -> None:
-            try:
-                try_imports()
-            except (FluxschedError, OSError) as exc:
-                faults.append(str(exc))
-
-        def tried() -> None:
-            self._tried, self._import_faults = config.raw, faults
-            try:
-                proceed()
-            except FluxschedError as exc:
-                request.failed(exc)
-            finally:
-                self._tried, self._import_faults = None, []
-
-        self._background.run(try_all, tried)
-
-
-def _policies(raw: Mapping[str, Any]) -> set[str]:
-    """Return the policies and plugins of the queues in a configuration, each as text."""
-    queues = in_full(raw).get("queues", {})
-    return {repr((queue.get("policy", {}).get("scheduler"), queue.get("plugins"))) for queue in queues.values()}
-
-
-def _changed_keys(old: Mapping[bytes, AuthorizedKey], new: Mapping[bytes, AuthorizedKey]) -> list[ConfigChange]:
-    """Return each name with its role; a name that has another pair of keys than before counts as changed, too."""
-    before, after = ({key.name: key for key in keys.values()} for keys in (old, new))
-    return [
-        ConfigChange(f"{AUTHORIZED}.{name}", _role_text(before.get(name)), _role_text(after.get(name)))
-        for name in sorted(before.keys() | after.keys())
-        if before.get(name) != after.get(name)
-    ]
-
-
-def rewired(before: Topology, after: Topology, found: Sequence[KeyChange]) -> list[ConfigChange]:
-    """Return the switches if they differ while the configuration names the same file."""
-    if before == after or any(change.key.partition(".")[0] == TOPOLOGY for change in found):
-        return []
-    old, new = [len(topology.switches) for topology in (before, after)]
-    return [ConfigChange(TOPOLOGY, f"switches: {old}", f"switches: {new}, read anew")]
-
-
-def _role_text(key: AuthorizedKey | None) -> str | None:
-    return None if key is None else str(key.role)
-
-
-def _told(change: KeyChange) -> ConfigChange:
-    return ConfigChange(change.key, change.old, change.new)
-
-
-# ---- restarts
-
-VARIABLE = "_FLUXSCHED_RESTART"
-RESTART_S = 60.0
-"""Time for which keepers wait for the next instance (seconds) before they end jobs that do not outlive it."""
-LOOK_S = 0.02
-"""Interval in which a client checks whether the next instance is up (seconds)."""
-
-
-class HandedOver(msgspec.Struct, frozen=True):
-    """State that an instance hands over to itself."""
-
-    pid: int
-    run_directory: str
-    owner: int
-    """The descriptor that holds the lock on it."""
-    program: int | None
-    """Process id of the initial program, if one runs."""
-    state_lock: int | None = None
-    """The descriptor that holds the lock on its state: no other instance may take that meanwhile."""
-
-    @classmethod
-    def take(cls) -> HandedOver | None:
-        """Return the state that was handed over to this process; None if it was not started so."""
-        text = os.environ.pop(VARIABLE, None)
-        found = None if text is None else msgspec.json.decode(text, type=cls)
-        if found is None or found.pid != os.getpid():
-            return None
-        for fd in found._locks:
-            os.set_inheritable(fd, False)
-        return found
-
-    @property
-    def _locks(self) -> list[int]:
-        return [fd for fd in (self.owner, self.state_lock) if fd is not None]
-
-    @property
-    def directory(self) -> tuple[Path, int]:
-        """Return the run directory and its lock as `make_run_directory` does."""
-        return Path(self.run_directory), self.owner
-
-    def execute(self) -> NoReturn:
-        """Execute this program again, with the same arguments."""
-        for fd in self._locks:
-            os.set_inheritable(fd, True)
-        os.environ[VARIABLE] = msgspec.json.encode(self).decode()
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-
-
-def restart(uri: str | None, timeout_s: float) -> str:
-    """Restart the instance at `uri`, else the only one of this user, wait until it is ready again, and return its URI.
-
-    Raises Refused naming all, if there are several.
-    """
-    uri = find_uri(uri, only=True)
-    with Handle(uri) as handle:
-        before = handle.rpc("instance.info")
-        handle.rpc("instance.restart")
-    until_s = SystemClock.monotonic_s() + timeout_s
-    while True:
-        with suppress(FluxschedError), Handle(uri) as handle:
-            if handle.rpc("instance.info")["starttime"] != before["starttime"]:
-                handle.rpc("instance.ready")
-                return uri
-        stat = stat_of(before["pid"])
-        if stat is None or not stat.alive:
-            raise FluxschedError(f"instance {uri} has ended while it restarted: see its log; its jobs continue, if it "
-                                 "has a state directory, and the next start goes on with them")  # fmt: skip
-        if SystemClock.monotonic_s() > until_s:
-            raise FluxschedError(f"instance {uri} was not ready again within {timeout_s:g} s", errno.ETIMEDOUT)
-        sleep(LOOK_S)
-
-
-# ---- targets of the enclosing instance
-
-def grace_of(config: Mapping[str, Any]) -> float:
-    """Return the time for which an instance of this configuration waits for targets that it takes back (seconds)."""
-    table = config.get("exec", {})
-    given = table.get("preempt-timeout", table.get("kill-timeout")) if isinstance(table, Mapping) else None
-    return KILL_TIMEOUT_S if given is None else parse_duration(given)
-
-
-def cannot_reload(wanted: object) -> NoReturn:
-    """Raise Refused for a reload of resources that follow a job: the ranks of running jobs would change."""
-    raise Refused("this instance is inside an elastic job, whose size it follows: stop it and start another one")
-
-
-class EnclosedTargets:
-    """Has the targets of an instance follow those of the job around it, whose ranks are others ("outer")."""
-
-    def __init__(
-        self,
-        outer: ResourceSet,
-        resource: ResourceService,
-        agents: AgentService,
-        effects: JobEffects,
-        left: Callable[[Idset], None],
-    ) -> None:
-        """Follow a job.
-
-        `outer` is the job's R at the start, whose targets are ours in the same order; `left` is called with outer ranks
-        on which nothing of ours is left.
-        """
-        self._resource = resource
-        self._agents = agents
-        self._effects = effects
-        self._told = left
-        self._own = dict(zip(outer.ranks, resource.module.resources.ranks, strict=True))
-        """Our rank of each outer one that the job has."""
-        self._going: dict[int, int] = {}
-        """Likewise those that we are to leave."""
-        self._left = EMPTY
-        """Outer ranks that we have left, and that the job has not got again."""
-        effects.turns.at_end(self._look)
-
-    def follow(self, outer: ResourceSet, grace_s: float) -> None:
-        """Take the targets that the job has now; jobs on those that it has lost have the grace time."""
-        if gone := Idset.of(self._own) - outer.ranks:
-            self._leave(gone, grace_s)
-        if new := outer.ranks - Idset.of(self._own) - Idset.of(self._going):
-            self._join(outer.restrict(new))
-        if self._left:
-            self._told(self._left)
-
-    def _join(self, new: ResourceSet) -> None:
-        module = self._resource.module
-        idle = [rank for rank in module.lost if rank not in self._going.values()]
-        following = module.resources.ranks.max() + 1
-        mapping: dict[int, int] = {}
-        for outer in new.ranks:
-            same = next((rank for rank in idle if module.resources.host(rank) == new.host(outer)), None)
-            if same is None:
-                same, following = following, following + 1
-            else:
-                idle.remove(same)
-            mapping[outer] = same
-        ours = replace(new.job_view().rerank_by(mapping), nslots=None)
-        log.info("our job has grown: targets %s (%s) join", ours.ranks, ours.nodelist)
-        self._own |= mapping
-        self._left -= new.ranks
-        self._resource.perform(module.join(ours, self._effects.now_s))
-        self._agents.embed(ours.ranks)
-
-    def _leave(self, gone: Idset, grace_s: float) -> None:
-        leaving = {outer: self._own.pop(outer) for outer in gone}
-        ranks = Idset.of(leaving.values())
-        log.info("our job is to shrink: targets %s leave", ranks)
-        self._going |= leaving
-        self._agents.release(ranks)
-        self._resource.perform(self._resource.module.set_lost(ranks, self._effects.now_s))
-        self._effects.turns.after(grace_s, lambda: self._kill(ranks))
-
-    def _kill(self, ranks: Idset) -> None:
-        """Kill the jobs that still run on targets whose time to be given back is over."""
-        ranks &= Idset.of(self._going.values())
-        for job in list(self._effects.manager.jobs.active.values()):
-            if ranks & (job.held - job.going):
-                self._effects.perform([Kill(job.id, signal.SIGKILL, "its targets are given back")])
-
-    def _look(self) -> None:
-        """Tell of targets that are no job's and no scheduler's any more."""
-        if self._going:
-            module = self._resource.module
-            left = [outer for outer, rank in self._going.items() if module.group_of(rank) is None]
-            for outer in left:
-                del self._going[outer]
-            if left:
-                self._left |= Idset.of(left)
-                self._told(Idset.of(left))
-
-
-# ---- changes that outlive a restart
-
-resource_log = logger("resource")
-
-KIND: Final = "source"
-"""Kind of the rows of `saved` with the keys `R`, `expiration` and RANKS."""
-RANKS: Final = "ranks"
-"""Key of the row with the hosts of R by the ranks that they had last."""
-DIGEST_BYTES: Final = 16
-
-ChangeRow = Mapping[str, Any]
-
-
-def stored_changes(statedir: Path | None) -> Mapping[str, ChangeRow]:
-    """Return the rows in a state directory that an instance is about to use; none where they cannot be read, since a
-    start judges such a state later.
-    """
-    if statedir is None or not is_filled(statedir / DATABASE_NAME):
-        return {}
-    try:
-        with closing(open_read_only(statedir / DATABASE_NAME)) as connection:
-            rows = connection.execute("SELECT * FROM saved WHERE kind = ?", (KIND,)).fetchall()
-        return {row[1]: decode_saved(KIND, row[1], row[2], is_written("saved", row)) for row in rows}
-    except (sqlite3.Error, InvalidValue):
-        return {}
-
-
-def with_changes(
-    found: Sources, rows: Mapping[str, ChangeRow], now_s: float, here: MachineTopology | None
-) -> Sources:
-    """Return what a source has found, with those rows that belong to it; `here` is needed for an R."""
-    current = {
-        key: row for key, row in rows.items() if key != RANKS and why_dropped(row, found.source, now_s) is None
-    }
-    if (row := current.get("R")) is not None:
-        assert here is not None, "an R is looked up on a machine"
-        loaded = described(ResourceSet.parse(row["R"]), here)
-        if found.remote:
-            loaded = loaded.held_by_keepers()
-        found = replace(loaded, inventory=Inventory(loaded.inventory.resources, "reload"), source=found.source)
-    if (row := current.get("expiration")) is not None:
-        resources = found.inventory.resources
-        resources = resources.with_expiration(resources.starttime_s, float(row["expiration"]))
-        found = replace(found, inventory=replace(found.inventory, resources=resources))
-    return found
-
-
-def has_running_jobs(statedir: Path) -> bool:
-    """Return whether jobs of a state directory that an instance is about to use hold resources."""
-    ended = "SELECT jobid FROM job_log WHERE ended"
-    try:
-        with closing(open_read_only(statedir / DATABASE_NAME)) as connection:
-            query = f"SELECT 1 FROM job_log WHERE R IS NOT NULL AND jobid NOT IN ({ended}) LIMIT 1"
-            return connection.execute(query).fetchone() is not None
-    except sqlite3.Error:
-        return False
-
-
-def with_ranks(found: Sources, row: ChangeRow | None, is_held: Callable[[], bool]) -> Sources:
-    """Return what a start has found; if jobs hold targets, in the ranks of the last session, by which they hold them.
-
-    `row` is the one with the key RANKS.
-    """
-    if row is None:
-        return found
-    targets = Targets(Inventory(ResourceSet.parse(row["R"]), found.inventory.method))
-    admission = targets.admit(found.inventory.resources)
-    if not admission.renumbered or not is_held():
-        return found
-    groups = {name: admission.ours(ranks) for name, ranks in found.groups.items()}
-    return replace(found, inventory=replace(found.inventory, resources=admission.resources), groups=groups)
-
-
-def why_dropped(row: ChangeRow, source: ResourceSet, now_s: float) -> str | None:
-    """Return why a row no longer applies; None if it does."""
-    expiration_s = row["expiration"] if "expiration" in row else row["R"]["execution"].get("expiration", 0.0)
-    if row["source"] != digest(source):
-        return "what this start names has changed since"
-    return f"it expired at {local_moment(expiration_s)}" if 0 < expiration_s <= now_s else None
-
-
-class KeptChanges:
-    """The rows about R in the store, and the R of the source that they belong to."""
-
-    def __init__(self, store: Store, source: ResourceSet, rows: Mapping[str, ChangeRow], now_s: float) -> None:
-        """`rows` are those of the start, which has applied them (`with_changes`); it drops the others."""
-        self._store = store
-        self._source = source
-        self._ranks = rows.get(RANKS)
-        self._is_reloaded = False
-        for key, row in rows.items():
-            why = None if key == RANKS else why_dropped(row, source, now_s)
-            if why is not None:
-                resource_log.warning("%s is dropped: %s; what this start names is in force", request_of(row), why)
-                self._drop(key)
-            elif key == RANKS:
-                continue
-            elif "R" in row:
-                self._is_reloaded = True
-                resource_log.warning(
-                    "R is that of %s, for what this start names is as it was then; `fluxsched resource reload` returns "
-                    "to it",
-                    request_of(row),
-                )
-            else:
-                resource_log.warning("R expires at %s, because of %s", local_moment(row["expiration"]), request_of(row))
-
-    def keep_resources(self, resources: ResourceSet, path: str | None, now_s: float) -> None:
-        """Store the R of a reload, in the ranks that its targets have in this instance, and the path of its file."""
-        self._save("R", {"R": resources.to_json(), "path": path, "timestamp": now_s})
-        self._drop("expiration")
-
-    def note_ranks(self, ours: ResourceSet, now_s: float) -> None:
-        """Keep the ranks of a start, and log if they are not those of its source (`with_ranks`)."""
-        if not self._is_reloaded and (ours.ranks, ours.nodelist) != (self._source.ranks, self._source.nodelist):
-            resource_log.warning(
-                "targets keep the ranks that they had, since jobs hold some; without jobs a start numbers them by "
-                "their source"
-            )
-        self.keep_ranks(ours, now_s)
-
-    def keep_ranks(self, ours: ResourceSet, now_s: float) -> None:
-        """Store the ranks that the targets of the source have in this instance, unless they are stored."""
-        lite = [{"rank": str(ours.ranks), "children": {"core": "0"}}]
-        execution = {"R_lite": lite, "nodelist": [str(ours.nodelist)], "starttime": 0.0, "expiration": 0.0}
-        row = {"R": {"version": 1, "execution": execution}, "timestamp": now_s}
-        if self._ranks is None or self._ranks["R"] != row["R"]:
-            self._ranks = row
-            self._save(RANKS, row)
-
-    def keep_expiration(self, expiration_s: float, now_s: float) -> None:
-        """Store an expiration that was set."""
-        self._save("expiration", {"expiration": expiration_s, "timestamp": now_s})
-
-    def return_to(self, source: ResourceSet) -> None:
-        """Note that R is that of its source again, which may have changed."""
-        self._source = source
-        self._drop("R")
-        self._drop("expiration")
-
-    def _save(self, key: str, row: dict[str, Any]) -> None:
-        self._store.add("saved", (KIND, key, msgspec.json.encode({"source": digest(self._source), **row})))
-
-    def _drop(self, key: str) -> None:
-        self._store.remove("saved", (KIND, key))
-
-
-def digest(source: ResourceSet) -> str:
-    """Return what identifies the R of a source."""
-    text = msgspec.json.encode(source.to_json(), order="sorted")
-    return blake2b(text, digest_size=DIGEST_BYTES).hexdigest()
-
-
-def request_of(row: ChangeRow) -> str:
-    """Name the request that a row is from."""
-    name = "resource.expiration-update" if "expiration" in row else "resource.reload"
-    path = row.get("path")
-    return f"the {name}{f' of {path}' if path else ''} at {local_moment(row['timestamp'])}"

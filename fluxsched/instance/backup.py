@@ -48,16 +48,7 @@ def backup(uri: str | None, path: Path) -> Backup:
     if not is_text(str(path)):
         raise InvalidValue(f"backup {printable(str(path))} is not UTF-8 text, as SQLite requires of names")
     _refuse_existing(path)
-    where = find_uri(uri, only=True)
-    if where.startswith("tcp:"):
-        raise Refused(
-            f"{where} may be on another machine, and a backup reads the instance's file: run it there, with the URI "
-            "that `fluxsched uri` prints",
-            errno.EINVAL,
-        )
-    with Handle(where) as handle:
-        info = handle.rpc("instance.info")
-    source = Path(info.get("statedir") or info["rundir"]) / DATABASE_NAME
+    source = database_of(uri, "a backup")
     draft = path.with_name(f".{path.name}.draft")
     try:
         new_private_file(draft)
@@ -74,6 +65,20 @@ def backup(uri: str | None, path: Path) -> Backup:
     finally:
         draft.unlink(missing_ok=True)
     return Backup(path, found.size, found.jobs)
+
+
+def database_of(uri: str | None, reader: str) -> Path:
+    """Return the file of the instance at `uri`, else of this user's only one. Raises FluxschedError."""
+    where = find_uri(uri, only=True)
+    if where.startswith("tcp:"):
+        raise Refused(
+            f"{where} may be on another machine, and {reader} reads the instance's file: run it there, with the URI "
+            "that `fluxsched uri` prints",
+            errno.EINVAL,
+        )
+    with Handle(where) as handle:
+        info = handle.rpc("instance.info")
+    return Path(info.get("statedir") or info["rundir"]) / DATABASE_NAME
 
 
 def restore(path: Path, statedir: Path) -> Backup:

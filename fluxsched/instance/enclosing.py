@@ -3,6 +3,8 @@ two can be found from the other.
 
 Law: what runs inside learns it from its environment (FLUXSCHED_URI: its instance, FLUXSCHED_PARENT_URI: the one around
 that); from outside, the job that an instance is has a memo of its addresses, `uri` being as Flux's commands want it.
+Inside an elastic job, a target that this is to give back leaves its group like any other that is lost, and the instance
+around us is told that we have left it only when no job of ours holds it.
 """
 
 from __future__ import annotations
@@ -13,21 +15,29 @@ import errno
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from fluxsched.client.aio import AsyncHandle
 from fluxsched.client.blocking import Handle
 from fluxsched.client.find import local_uri_of
+from fluxsched.config.values import KILL_TIMEOUT_S
 from fluxsched.core.batch import ADDRESS_KEY
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.quantities import parse_duration
 from fluxsched.core.resources import EMPTY_R, ResourceSet
-from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.errors import FluxschedError, Refused, RPCError
+from fluxsched.jobs.states import Kill
+from fluxsched.services.instance import AgentService
+from fluxsched.services.job_effects import JobEffects
+from fluxsched.services.resource import ResourceService
 from fluxsched.system.files import (
     LEVEL_VARIABLE,
     PARENT_VARIABLE,
@@ -66,7 +76,8 @@ class Parent(NamedTuple):
 
     @classmethod
     def find(cls) -> Parent | None:
-        """Return the instance around this process, None outside of any; one that does not answer has no local address.
+        """Return the instance around this process, None outside of any; one that does not answer has no local
+        address.
         """
         uri, level = os.environ.get(URI_VARIABLE), level_here()
         if not uri or not level:
@@ -215,3 +226,102 @@ def job_around() -> Enclosing | None:
     """Return the job around this process with its current state. Raises RPCError if its instance does not answer."""
     found = enclosing_job()
     return None if found is None else found.looked_up()
+
+
+# ---- targets of the enclosing instance
+
+
+def grace_of(config: Mapping[str, Any]) -> float:
+    """Return the time for which an instance of this configuration waits for targets that it takes back (seconds)."""
+    table = config.get("exec", {})
+    given = table.get("preempt-timeout", table.get("kill-timeout")) if isinstance(table, Mapping) else None
+    return KILL_TIMEOUT_S if given is None else parse_duration(given)
+
+
+def cannot_reload(wanted: object) -> NoReturn:
+    """Raise Refused for a reload of resources that follow a job: the ranks of running jobs would change."""
+    raise Refused("this instance is inside an elastic job, whose size it follows: stop it and start another one")
+
+
+class EnclosedTargets:
+    """Has the targets of an instance follow those of the job around it, whose ranks are others ("outer")."""
+
+    def __init__(
+        self,
+        outer: ResourceSet,
+        resource: ResourceService,
+        agents: AgentService,
+        effects: JobEffects,
+        left: Callable[[Idset], None],
+    ) -> None:
+        """Follow a job.
+
+        `outer` is the job's R at the start, whose targets are ours in the same order; `left` is called with outer ranks
+        on which nothing of ours is left.
+        """
+        self._resource = resource
+        self._agents = agents
+        self._effects = effects
+        self._told = left
+        self._own = dict(zip(outer.ranks, resource.module.resources.ranks, strict=True))
+        """Our rank of each outer one that the job has."""
+        self._going: dict[int, int] = {}
+        """Likewise those that we are to leave."""
+        self._left = EMPTY
+        """Outer ranks that we have left, and that the job has not got again."""
+        effects.turns.at_end(self._look)
+
+    def follow(self, outer: ResourceSet, grace_s: float) -> None:
+        """Take the targets that the job has now; jobs on those that it has lost have the grace time."""
+        if gone := Idset.of(self._own) - outer.ranks:
+            self._leave(gone, grace_s)
+        if new := outer.ranks - Idset.of(self._own) - Idset.of(self._going):
+            self._join(outer.restrict(new))
+        if self._left:
+            self._told(self._left)
+
+    def _join(self, new: ResourceSet) -> None:
+        module = self._resource.module
+        idle = [rank for rank in module.lost if rank not in self._going.values()]
+        following = module.resources.ranks.max() + 1
+        mapping: dict[int, int] = {}
+        for outer in new.ranks:
+            same = next((rank for rank in idle if module.resources.host(rank) == new.host(outer)), None)
+            if same is None:
+                same, following = following, following + 1
+            else:
+                idle.remove(same)
+            mapping[outer] = same
+        ours = replace(new.job_view().rerank_by(mapping), nslots=None)
+        log.info("our job has grown: targets %s (%s) join", ours.ranks, ours.nodelist)
+        self._own |= mapping
+        self._left -= new.ranks
+        self._resource.perform(module.join(ours, self._effects.now_s))
+        self._agents.embed(ours.ranks)
+
+    def _leave(self, gone: Idset, grace_s: float) -> None:
+        leaving = {outer: self._own.pop(outer) for outer in gone}
+        ranks = Idset.of(leaving.values())
+        log.info("our job is to shrink: targets %s leave", ranks)
+        self._going |= leaving
+        self._agents.release(ranks)
+        self._resource.perform(self._resource.module.set_lost(ranks, self._effects.now_s))
+        self._effects.turns.after(grace_s, lambda: self._kill(ranks))
+
+    def _kill(self, ranks: Idset) -> None:
+        """Kill the jobs that still run on targets whose time to be given back is over."""
+        ranks &= Idset.of(self._going.values())
+        for job in list(self._effects.manager.jobs.active.values()):
+            if ranks & (job.held - job.going):
+                self._effects.perform([Kill(job.id, signal.SIGKILL, "its targets are given back")])
+
+    def _look(self) -> None:
+        """Tell of targets that are no job's and no scheduler's any more."""
+        if self._going:
+            module = self._resource.module
+            left = [outer for outer, rank in self._going.items() if module.group_of(rank) is None]
+            for outer in left:
+                del self._going[outer]
+            if left:
+                self._left |= Idset.of(left)
+                self._told(Idset.of(left))

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from fluxsched.errors import Refused
 from fluxsched.executor import wire as msg
-from fluxsched.executor.base import Reports, ResumedJob, StoreOutput, no_op
+from fluxsched.executor.base import Reports, ResumedJob, StoreOutput
 from fluxsched.executor.cleanup import LEFT
 from fluxsched.executor.hosts import HostsExecutor
 from fluxsched.executor.proxy import LIMITS, GivenJob, KeeperExecutor, KeeperLimits, KeeperLink
@@ -185,7 +185,7 @@ class RemoteKeeper(KeeperExecutor):
         jobid = run.launch.jobid
         del self._runs[jobid]
         self._nested.remove_job(jobid)
-        self._reports.record(jobid, None if run.record is None else {LEFT: run.record}, no_op)
+        self._reports.record(jobid, None if run.record is None else {LEFT: run.record}, None)
         self._reports.node_failed(jobid, f"host {self._name} was lost")
 
     def _settle(self) -> None:

@@ -7,7 +7,9 @@ This file takes what the real world gives (directories, sockets, processes) and 
 services together from it. Law: of run directories only what certainly has no owner is removed, and a start never fails
 or waits long for it; the sweeper holds the owner's lock, so of several starts one removes a directory. The processes
 that serve the instance's figures and its page are no part of its work: one that cannot be started, or ends, is logged
-and tried again, and ends nothing else.
+and tried again, and ends nothing else. In an instance of a site, which belongs to root, users submit jobs themselves
+and their tasks run as them: what would run a user's job as another user is refused at the start, also a state in which
+users have jobs without `run-as-user`, for they would run as root.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import sqlite3
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -33,6 +35,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fluxsched.client.find import write_info
+from fluxsched.config.reader import Config
 from fluxsched.config.submit_filters import FilterProcess
 from fluxsched.config.values import MetricsSettings, PageSettings
 from fluxsched.core.resources import ResourceSet
@@ -53,23 +56,20 @@ from fluxsched.executor.proxy import KeeperExecutor, LocalKeeperHost
 from fluxsched.executor.timed import TimedExecutor
 from fluxsched.executor.usage import way_of_enforcing
 from fluxsched.instance.assembly import (
-    RESTART_S,
     Assembly,
-    HandedOver,
     InstanceEnd,
     InstanceEnvironment,
     Settings,
     StateNotice,
     StoredState,
-    grace_of,
     read_store,
 )
-from fluxsched.instance.enclosing import Enclosing, job_variables
+from fluxsched.instance.enclosing import Enclosing, grace_of, job_variables
 from fluxsched.instance.hosts import InstanceHosts
-from fluxsched.instance.site import check_site, check_state, task_addresses
+from fluxsched.instance.restarts import RESTART_S, HandedOver
 from fluxsched.messaging.keys import ReadKeys, authorized_directory, authorized_keys, read_keyring
 from fluxsched.messaging.peers import Access
-from fluxsched.messaging.router import listen, local_uri, open_to_all, shortage, wants_keys
+from fluxsched.messaging.router import LOCAL_SCHEME, listen, local_uri, open_to_all, shortage, wants_keys
 from fluxsched.protocol.messages.common import InstanceInfo
 from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.keepers import KeeperConnections
@@ -77,7 +77,7 @@ from fluxsched.services.module_processes import ChildProcess, ModuleProcesses
 from fluxsched.services.modules import TERMINATE_S, ModuleService
 from fluxsched.store.repair import make_sound
 from fluxsched.store.store import ImmediateWriter, Store, ThreadedWriter, ThreadPerCallWriter
-from fluxsched.system.clock import SystemClock, generator_id, sleep
+from fluxsched.system.clock import SystemClock, generator_id
 from fluxsched.system.files import (
     ADDRESS_NAME,
     DATABASE_NAME,
@@ -92,8 +92,8 @@ from fluxsched.system.files import (
     user_name,
 )
 from fluxsched.system.log import logger, set_up_logging
-from fluxsched.system.loop import Timer, Turns
-from fluxsched.system.processes import boot_id, identity, settle, uncollected
+from fluxsched.system.loop import Turns
+from fluxsched.system.processes import Restarts, boot_id, identity, settle, uncollected
 from fluxsched.transport.base import Server
 
 log = logger("instance")
@@ -158,18 +158,10 @@ class Instance:
         """Acquire the instance's outside resources; `begun` releases them, also when a later step fails."""
         settings = self.settings
         check_site(settings.config, settings.bind, has_engine=settings.engine is not None)
-        handed = settings.handed
-        if settings.statedir is not None:  # first, since the run directory belongs to it
-            self._lock_state(begun, settings.statedir)
-        self.run_directory, self._owner = self._make_run_directory() if handed is None else handed.directory
-        self.local_uri = local_uri(self.run_directory)
-        begun.callback(self._give_up)
+        state = self._claim_directories(begun)
         started_s = settings.clock.wall_s()
         end = InstanceEnd(asyncio.get_running_loop())
         self.ended = end.ended
-        state = settings.statedir or self.run_directory
-        if settings.statedir is None:
-            self._lock_state(begun, state)
         self.turns = Turns(settings.clock, end.fail, end.faults.note)
         self._open_log(begun, started_s)
         remove_dead(settings.clock)
@@ -206,7 +198,9 @@ class Instance:
             background=background,
             filtering=filtering or ImmediateWriter(),
             start_filters=partial(
-                FilterProcess, settings.config.ingest.filters, self.run_directory / FILTERS_LOG,
+                FilterProcess,
+                settings.config.ingest.filters,
+                self.run_directory / FILTERS_LOG,
                 settings.config.ingest.timeout_s,
             ),
             connecting=ThreadPerCallWriter(self.turns, "fluxsched-connect"),
@@ -216,6 +210,18 @@ class Instance:
             restart=self.restart,
             keepers=keepers,
         )
+
+    def _claim_directories(self, begun: ExitStack) -> Path:
+        """Claim the run directory and that of the state; return the latter."""
+        statedir, handed = self.settings.statedir, self.settings.handed
+        if statedir is not None:  # first, since the run directory belongs to it
+            self._lock_state(begun, statedir)
+        self.run_directory, self._owner = self._make_run_directory() if handed is None else handed.directory
+        self.local_uri = local_uri(self.run_directory)
+        begun.callback(self._give_up)
+        if statedir is None:
+            self._lock_state(begun, self.run_directory)
+        return statedir or self.run_directory
 
     def _open_log(self, begun: ExitStack, started_s: float) -> None:
         settings, path = self.settings, self.run_directory / LOG_NAME
@@ -489,6 +495,7 @@ class Instance:
             helper.close()
         if self._parts.notify is not None:
             self._parts.notify.close()
+        self._parts.job_notify.close()
         for executor in self.effects.executors.values():
             if self.is_restarting:
                 executor.detach(RESTART_S)
@@ -586,7 +593,8 @@ def kept_run_directory(state: Path) -> tuple[Path, int]:
 
 
 def _kept(state: Path) -> Path | None:
-    """Return the directory noted there by `kept_run_directory`; None for nonsense, and in a copy of a state directory.
+    """Return the directory noted there by `kept_run_directory`; None for nonsense, and in a copy of a state
+    directory.
     """
     try:
         with (state / ADDRESS_NAME).open("rb") as file:
@@ -599,7 +607,8 @@ def _kept(state: Path) -> Path | None:
 
 
 def _made_again(path: Path) -> int | None:
-    """Make a directory of this name, after removing a killed instance's leftovers; return None if that is impossible.
+    """Make a directory of this name, after removing a killed instance's leftovers; return None if that is
+    impossible.
     """
     until_s = SystemClock.monotonic_s() + SWEEP_S
     while True:
@@ -616,7 +625,7 @@ def _made_again(path: Path) -> int | None:
             if path.exists() and SystemClock.monotonic_s() > until_s:  # by now its next start would have removed it
                 log.warning("%s is in use: this instance has another address than the last one", path)
                 return None
-            sleep(LOOK_S)
+            SystemClock.sleep(LOOK_S)
         except OSError as fault:
             log.warning("%s: %s: this instance has another address than the last one", path, fault.strerror)
             return None
@@ -665,7 +674,7 @@ def _locked(path: Path) -> int:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             if SystemClock.monotonic_s() < until_s:
-                sleep(CHECK_S)
+                SystemClock.sleep(CHECK_S)
                 continue
             os.close(fd)
             raise FluxschedError(
@@ -729,9 +738,7 @@ class HelperProcess:
     def __init__(self, turns: Turns, kind: HelperProcessKind, uri: str, directory: Path) -> None:
         self._turns, self.command = turns, kind.command
         self._process: ChildProcess | None = None
-        self._again: Timer | None = None
-        self._again_s = AGAIN_S
-        self._begun_s = 0.0
+        self._restarts = Restarts(turns, self._start, AGAIN_S, AGAIN_MAX_S)
         self.why_ended: str | None = None
         """Why it ended last, if it has."""
         self._what, self._said = kind.what, logger(kind.command)
@@ -739,11 +746,9 @@ class HelperProcess:
         self._words += ["--instance", str(os.getpid())]
         self._log = directory / f"{kind.command}.log"
         self._file, self._before = kind.writes, _version(kind.writes)
-        self._start()
+        self._restarts.begin()
 
     def _start(self) -> None:
-        self._again = None
-        self._begun_s = self._turns.clock.monotonic_s()
         try:
             self._process = ChildProcess(self._words, self._log, lambda: self._turns.post(self._ended))
         except OSError as exc:
@@ -751,17 +756,12 @@ class HelperProcess:
 
     def _ended(self) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        if self._turns.clock.monotonic_s() - self._begun_s > AGAIN_MAX_S:
-            self._again_s = AGAIN_S
-        self._fail(process.why_ended(""))
+        if process is not None:
+            self._fail(process.why_ended(""))
 
     def _fail(self, why: str) -> None:
         self.why_ended = why
-        self._said.error("%s ended: %s; it is started again in %g s", self._what, why, self._again_s)
-        self._again = self._turns.after(self._again_s, self._start)
-        self._again_s = min(2 * self._again_s, AGAIN_MAX_S)
+        self._said.error("%s ended: %s; it is started again in %g s", self._what, why, self._restarts.ended())
 
     async def written(self, timeout_s: float) -> str:
         """Return the text that the process writes to its file once it serves; or a text that it does not, and why."""
@@ -774,8 +774,7 @@ class HelperProcess:
 
     def close(self) -> None:
         """End the process, and do not start it again."""
-        if self._again is not None:
-            self._again.cancel()
+        self._restarts.cancel()
         if self._process is not None:
             self._process.forget()
             self._process.terminate()
@@ -789,3 +788,43 @@ def _version(file: Path | None) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return None if status is None else (status.st_ino, status.st_mtime_ns)
+
+
+# ---- an instance of a site
+
+SITE_KEY = "[access] run-as-user"
+IPC_SCHEME = "ipc://"
+ROOT = 0
+
+
+def check_site(config: Config, bind: Iterable[str], *, has_engine: bool) -> None:
+    """Raise Refused if this instance is to be a site's and cannot be."""
+    if not config.access.run_as_user:
+        return
+    if os.geteuid() != ROOT:
+        raise Refused(f"{SITE_KEY}: only root can run tasks as their users: start the instance as root", errno.EPERM)
+    if config.clusters:
+        text = "jobs of a [[cluster]] would run as its owner: remove one or the other"
+        raise Refused(f"{SITE_KEY}: {text}", errno.EINVAL)
+    if has_engine:
+        text = "tasks on other hosts run as the owner of their keepers: start it with --engine none"
+        raise Refused(f"{SITE_KEY}: {text}", errno.EINVAL)
+    if not any(endpoint.startswith(IPC_SCHEME) for endpoint in bind):
+        text = "users need a socket that they reach, as with --bind ipc:///run/fluxsched/site"
+        raise Refused(f"{SITE_KEY}: {text}", errno.EINVAL)
+
+
+def check_state(is_sites: bool, config: Config) -> None:
+    """Raise Refused for the state of a site if this instance is none: users' jobs in it would run as root."""
+    if is_sites and not config.access.run_as_user:
+        text = "its jobs run as their users, and would run as root: set run-as-user = true, or name another state"
+        raise Refused(f"the state is that of an instance with {SITE_KEY}: {text}", errno.EPERM)
+
+
+def task_addresses(uri: str, local_uri: str, bind: Iterable[str]) -> tuple[str, str]:
+    """Return the addresses at which tasks of a site's instance find it: sockets that all users reach, as far as there
+    are such.
+    """
+    given = list(bind)
+    shared = [[one for one in given if one.startswith(scheme)] for scheme in (IPC_SCHEME, LOCAL_SCHEME)]
+    return (shared[0] or [uri])[0], (shared[1] or [local_uri])[0]

@@ -30,37 +30,25 @@ from typing import Any, Literal, NoReturn, TextIO
 
 from fluxsched.client.blocking import Handle, ReadableFile
 from fluxsched.client.find import find_uri, local_uri_of
-from fluxsched.config.changes import read_site
 from fluxsched.config.discovery import discover
 from fluxsched.config.inventory import Sources, build_inventory, fake_resources, unchanged, unexpired
 from fluxsched.config.policies import check_files, check_policies, composed
-from fluxsched.config.reader import Config, load_config
+from fluxsched.config.reader import Config, load_config, read_site
 from fluxsched.config.toml import TomlFault, raise_faults
 from fluxsched.config.values import JOB_ENGINE, NO_ENGINE, EngineSettings, SchedulerSettings, parse_engine
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.text import counted, some_of
-from fluxsched.engine.port import LOOPBACK
+from fluxsched.engine.engines import LOOPBACK
 from fluxsched.engine.process import StartedEngine, start_engine, supposed_resources
 from fluxsched.engine.report import within_job
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused, RPCError
 from fluxsched.executor.cleanup import adopt_orphans, all_living, with_descendants
-from fluxsched.instance.assembly import (
-    RANKS,
-    READY_S,
-    HandedOver,
-    Settings,
-    cannot_reload,
-    has_running_jobs,
-    request_of,
-    restart,
-    stored_changes,
-    with_changes,
-    with_ranks,
-)
+from fluxsched.instance.assembly import READY_S, Settings
 from fluxsched.instance.enclosing import (
     Enclosing,
     Parent,
+    cannot_reload,
     enclosing_job,
     environment_of,
     initial_variables,
@@ -68,12 +56,21 @@ from fluxsched.instance.enclosing import (
     job_around,
 )
 from fluxsched.instance.instance import Instance, lock_state
+from fluxsched.instance.restarts import (
+    RANKS,
+    HandedOver,
+    has_running_jobs,
+    request_of,
+    restart,
+    stored_changes,
+    with_changes,
+    with_ranks,
+)
 from fluxsched.jobs.queues import DEFAULT_GROUP, QueueConfig
-from fluxsched.messaging.router import TCP_SCHEME
-from fluxsched.messaging.tracing import printer
+from fluxsched.messaging.router import TCP_SCHEME, printer
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.system import log
-from fluxsched.system.clock import SystemClock, sleep
+from fluxsched.system.clock import SystemClock
 from fluxsched.system.files import PAGE_NAME, level_here, private_state, untold_end
 from fluxsched.system.loop import ExitWatch
 from fluxsched.system.processes import PATH_VARIABLE, ServiceManager, signal_exactly, stat_of
@@ -561,11 +558,11 @@ def stop(uri: str | None, timeout_s: float = 30.0) -> str:
     while (pid := _ask_to_stop(uri)) is None:
         if clock.monotonic_s() > until_s:
             raise FluxschedError(f"{uri} closes each connection within {timeout_s:g} s", errno.ETIMEDOUT)
-        sleep(STOP_POLL_S)
+        SystemClock.sleep(STOP_POLL_S)
     while _answers(uri) if uri.startswith(TCP_SCHEME) else _is_alive(pid):
         if clock.monotonic_s() > until_s:
             raise FluxschedError(f"instance {uri} (process {pid}) did not end within {timeout_s:g} s", errno.ETIMEDOUT)
-        sleep(STOP_POLL_S)
+        SystemClock.sleep(STOP_POLL_S)
     return uri
 
 
@@ -597,10 +594,12 @@ def _is_alive(pid: int) -> bool:
 
 # ---- arguments of a start
 
+
 def check_start(
     fake: str | None, schedulers: tuple[str, ...], config: Path | None = None, engine: str | None = None
 ) -> None:
-    """Raise InvalidValue for a bad `--fake` or `--engine`, and for a `--scheduler` that names no policy, file or queue.
+    """Raise InvalidValue for a bad `--fake` or `--engine`, and for a `--scheduler` that names no policy, file or
+    queue.
     """
     if fake is not None:
         fake_resources(fake)
@@ -719,6 +718,7 @@ def _any_alive(processes: Mapping[int, int]) -> bool:
 
 
 # ---- `proxy` and `stop`
+
 
 class _Left(Exception):
     """Exception raised when the command has ended."""
@@ -918,7 +918,7 @@ def _begin(handle: Handle, hellos: Sequence[dict[str, Any]], *, patient: bool) -
             except RPCError as fault:
                 if fault.errnum != errno.EEXIST or not patient or SystemClock.monotonic_s() > until_s:
                     raise
-                sleep(AGAIN_S)
+                SystemClock.sleep(AGAIN_S)
         sys.stderr.write(f"agent of {hello['host']}: reports targets {welcome['targets']}\n")
         interval_s = float(welcome["interval_s"])
     return interval_s

@@ -14,21 +14,19 @@ import errno
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from fluxsched.core.group_change import grown
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import ResourceSet, grown
 from fluxsched.core.text import counted
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
-from fluxsched.jobs.effects import Effect, ToScheduler, UpdateDone
 from fluxsched.jobs.grants import parse_grant
 from fluxsched.jobs.job import NO_REQUEST, Job, sched_jobspec
 from fluxsched.jobs.lifecycle import LIMIT_MAX, Lifecycle, Link, PackJobspec, checked_groups
 from fluxsched.jobs.queues import DEFAULT_GROUP
 from fluxsched.jobs.requests import NOTE_CHARS_MAX
-from fluxsched.jobs.states import RUN, SCHED, merge, said_by_users
+from fluxsched.jobs.states import RUN, SCHED, Effect, ToScheduler, UpdateDone, merge, said_by_users
 from fluxsched.jobs.table import SIZE_CHANGES_MAX
-from fluxsched.protocol.messages.sched import FreeRequest, HelloResponse
+from fluxsched.protocol.messages.jobs import ExpirationRequest, FreeRequest, HelloResponse
 
 _Parts = Mapping[str, Idset]
 """Targets by part; of a job that has not several by the empty label."""
@@ -146,7 +144,8 @@ class Allocation:
         wanted = checked_groups(groups)
         if self._lifecycle.links.known(scheduler):
             raise RemoteProtocolError("sched-hello was sent twice on one connection: connect again (RFC 27)")
-        self._lifecycle.links.add(Link(scheduler, wanted, self._lifecycle.queues.served_by(wanted), self._packed))
+        links = self._lifecycle.links
+        links.add(Link(scheduler, wanted, self._lifecycle.queues.served_by(wanted), self._packed, links.unjudged))
         active = self._jobs.active.values()
         return [self._hello_of(job, partial_ok) for job in active if job.held and job.queue.group in wanted]
 
@@ -201,7 +200,7 @@ class Allocation:
                 job.request = NO_REQUEST
         for job in self._jobs.active.values() if link.ready else ():
             if job.expiration_asked_s is not None and job.queue.group in link.groups:
-                job.expiration_asked_s = None
+                job.expiration_asked_s, job.asked_for_outage = None, ""
                 self._lifecycle.out.append(UpdateDone(job.id, SCHEDULER_LOST))
         return self._lifecycle.end()
 
@@ -333,6 +332,18 @@ class Allocation:
             self._lifecycle.enqueue(job)
         return self._lifecycle.end()
 
+    def move_end(self, jobid: int, expiration_s: float, outage: str) -> list[Effect]:
+        """Have a running job end at the begin of an outage, or, without one, as before; its scheduler is asked.
+
+        No effect where it cannot be asked now.
+        """
+        job = self._jobs.get_active(jobid)
+        link = self._lifecycle.links.serving(job.queue.group)
+        if job.state is not RUN or job.expiration_asked_s is not None or link is None or not link.ready:
+            return []
+        job.expiration_asked_s, job.asked_for_outage = expiration_s, outage
+        return [ToScheduler(link.scheduler, ExpirationRequest(jobid, expiration_s))]
+
     def expiration_answered(self, jobid: int, error: str | None, now_s: float) -> list[Effect]:
         """Return the answer to an ExpirationRequest; the caller passes None for ENOSYS too (RFC 27: as though
         successful).
@@ -341,9 +352,14 @@ class Allocation:
         if job is None or job.expiration_asked_s is None:
             return []  # the job ended, or the scheduler was lost: answered already
         asked_s, job.expiration_asked_s = job.expiration_asked_s, None
+        outage, job.asked_for_outage = job.asked_for_outage, ""
         self._lifecycle.begin(now_s)
         if error is None and job.state is RUN:
-            self._lifecycle.log(job, "resource-update", {"expiration": asked_s})
+            context: dict[str, Any] = {"expiration": asked_s}
+            if outage:
+                before_s = job.expiration_s if job.moved_end is None else job.moved_end[1]
+                context |= {"outage": outage, "before": before_s}
+            self._lifecycle.log(job, "resource-update", context)
         elif error is None:
             error = f"{job.title} is no longer running"
         self._lifecycle.out.append(UpdateDone(jobid, error))

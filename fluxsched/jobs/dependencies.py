@@ -1,4 +1,4 @@
-"""Dependencies of a job (RFC 26): other jobs, a time, or all jobs of its user and name.
+"""Dependencies of a job (RFC 26): other jobs, a time, all jobs of its user and name, or the begin of its reservation.
 
 Law: whether a dependency is met depends on its scheme and the antecedent alone, and every dependency can be read back
 from its description in the eventlog, so a restart needs nothing else. As in Flux, the antecedents of `singleton` are
@@ -28,6 +28,8 @@ START_SCHEMES: Final = ("after", "afterstart")
 
 JOB_SCHEMES: Final = (*START_SCHEMES, "afterany", "afterok", "afternotok")
 SINGLETON: Final = "singleton"
+RESERVATION: Final = "reservation"
+"""Ours, added to each job that names a reservation: it waits until that begins."""
 SCHEMES: Final = (*JOB_SCHEMES, "begin-time", SINGLETON)
 
 
@@ -48,7 +50,7 @@ class Antecedent(Protocol):
 
 
 class Dependency(NamedTuple):
-    """One dependency: on a job (`antecedent`), else on a time (`at_s`, wall seconds) or on a name (neither)."""
+    """One dependency: on a job (`antecedent`), else on a time (`at_s`, wall seconds), a reservation or a name."""
 
     description: str
     scheme: str
@@ -73,7 +75,7 @@ def parse_dependency(description: str) -> Dependency:
         return Dependency(description, scheme, parse_jobid(value), None)
     if scheme == "begin-time":
         return Dependency(description, scheme, None, _parse_time(value))
-    if description == SINGLETON:
+    if description == SINGLETON or (scheme == RESERVATION and value):
         return Dependency(description, scheme, None, None)
     if scheme == SINGLETON:
         raise InvalidValue(f"dependency {description!r}: {SINGLETON} takes no value, the job's own name counts")
@@ -83,6 +85,11 @@ def parse_dependency(description: str) -> Dependency:
 def depending_on(scheme: str, antecedent: int) -> Dependency:
     """Return a dependency on a job."""
     return Dependency(f"{scheme}={format_f58(antecedent)}", scheme, antecedent, None)
+
+
+def reserved(name: str) -> Dependency:
+    """Return a dependency on the begin of a reservation."""
+    return Dependency(f"{RESERVATION}={name}", RESERVATION, None, None)
 
 
 def beginning(at_s: float) -> Dependency:
@@ -95,7 +102,9 @@ def parse_dependencies(objects: Iterable[Mapping[str, Any]]) -> list[Dependency]
     found: dict[str, Dependency] = {}
     for obj in objects:
         description = f"{obj['scheme']}={obj['value']}" if obj["value"] else obj["scheme"]
-        found[description] = parse_dependency(description)
+        dependency = found[description] = parse_dependency(description)
+        if dependency.scheme == RESERVATION:
+            raise InvalidValue(f"dependency {description!r}: name the reservation by --reservation instead")
         if len(found) > DEPENDENCIES_MAX:
             raise LimitExceeded(f"more than {DEPENDENCIES_MAX} dependencies: let the job depend on a collecting job")
     return list(found.values())
@@ -150,6 +159,7 @@ class DependencyIndex:
     def __init__(self) -> None:
         self._waiting: dict[int, dict[int, list[Dependency]]] = {}
         self._times: list[tuple[float, int, Dependency]] = []
+        self._reserved: dict[str, dict[int, Dependency]] = {}
         self._names: dict[Name, _Namesakes] = {}
         self._changed_names: dict[Name, None] = {}
 
@@ -196,6 +206,8 @@ class DependencyIndex:
             self._waiting.setdefault(dependency.antecedent, {}).setdefault(job.id, []).append(dependency)
         elif dependency.at_s is not None:
             heappush(self._times, (dependency.at_s, job.id, dependency))
+        elif dependency.scheme == RESERVATION:
+            self._reserved.setdefault(dependency.description, {})[job.id] = dependency
         else:
             name = name_of(job)
             assert name is not None, f"job {job.id} has no name whose jobs it could wait for"
@@ -207,6 +219,8 @@ class DependencyIndex:
     def forget(self, jobid: int, dependencies: Iterable[Dependency]) -> None:
         """Record that the job waits for no other job. Its times stay in the heap and mean nothing when they come."""
         for dependency in dependencies:
+            if dependency.scheme == RESERVATION:
+                self._reserved.get(dependency.description, {}).pop(jobid, None)
             antecedent = dependency.antecedent
             dependents = None if antecedent is None else self._waiting.get(antecedent)
             if antecedent is not None and dependents is not None:
@@ -230,6 +244,11 @@ class DependencyIndex:
                 self._waiting.setdefault(job.id, {})[jobid] = still
         return decided
 
+    def begun(self, reservation: str) -> list[Verdict]:
+        """Return verdicts on the dependencies on a reservation, which is on."""
+        waiting = self._reserved.pop(reserved(reservation).description, {})
+        return [Verdict(jobid, dependency, "") for jobid, dependency in waiting.items()]
+
     def due(self, now_s: float) -> Iterator[Verdict]:
         """Yield the dependencies on times up to `now_s`, in order of time."""
         while self._times and self._times[0][0] <= now_s:
@@ -245,6 +264,7 @@ class DependencyIndex:
         """Return whether all these dependencies of the job are in the index (for the whole-state check)."""
         found = {(waiting, dependency) for _, waiting, dependency in self._times}
         found.update((waiting, one) for named in self._names.values() for waiting, one in named.waiting.items())
+        found.update((waiting, one) for reserved in self._reserved.values() for waiting, one in reserved.items())
         return all(
             (jobid, dependency) in found
             if dependency.antecedent is None

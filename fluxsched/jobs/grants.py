@@ -61,9 +61,7 @@ class CountableUsage:
         """Yield the ranks on which something is held."""
         return (rank for rank in self._on if rank != INSTANCE)
 
-    def lacking(
-        self, asked: Iterable[tuple[Iterable[int], Amounts]], shared: Amounts, there: ResourceSet
-    ) -> list[str]:
+    def lacking(self, asked: Iterable[tuple[Iterable[int], Amounts]], shared: Amounts, there: ResourceSet) -> list[str]:
         """Return the amounts of a grant that exceed what is free of `there`, in words; nothing is free on an unknown
         rank.
         """

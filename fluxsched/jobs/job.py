@@ -13,17 +13,16 @@ from typing import Any, Final
 
 import msgspec
 
-from fluxsched.core.group_change import grown, shrunk
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobfields import RETRY_PAUSE_MAX_S, SIGNAL_BASE, USUAL, Sharing
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.quantities import doubled_s
+from fluxsched.core.resources import ResourceSet, grown, shrunk
 from fluxsched.core.text import with_path
 from fluxsched.core.topology import part_texts, switch_above
 from fluxsched.errors import InvalidTransition, InvalidValue
 from fluxsched.jobs.dependencies import Dependency, parse_dependency
-from fluxsched.jobs.effects import Event
 from fluxsched.jobs.grants import Grant
 from fluxsched.jobs.queues import JobQueue, PriorityKey
 from fluxsched.jobs.states import (
@@ -45,6 +44,7 @@ from fluxsched.jobs.states import (
     TRANSITIONS,
     USER,
     Attempt,
+    Event,
     State,
     merge,
     read_attempt,
@@ -96,6 +96,9 @@ EVENTS_KEPT: Final = 64
 
 HISTORIES_KEPT: Final = 256
 """Sequences of such names that are remembered, so that jobs share them."""
+
+ANNOTATIONS_KEPT: Final = 4096
+"""Annotations that are remembered likewise: some hundred bytes each."""
 
 HELD_PRIORITY: Final = 0
 """The priority that keeps a job from the scheduler (RFC 27's lowest)."""
@@ -177,10 +180,15 @@ class Job(msgspec.Struct, eq=False, gc=False):
     starttime_s: float = 0.0
     expiration_s: float = 0.0
     expiration_asked_s: float | None = None
+    asked_for_outage: str = ""
+    """The outage for which it is asked to end then; empty if a user asked."""
+    moved_end: tuple[str, float] | None = None
+    """The outage at whose begin it is to end, and its expiration before."""
     started: bool = False
     executing: bool = False
     status: int | None = None
-    usage: Usage | None = None
+    packed_usage: bytes | None = None
+    """The values of its usage as MessagePack, which take half the memory."""
     perilog: str = ""
     """The last event about programs before and after its tasks; empty if there was none."""
     request: int = NO_REQUEST
@@ -225,6 +233,15 @@ class Job(msgspec.Struct, eq=False, gc=False):
     @annotations.setter
     def annotations(self, value: dict[str, Any] | None) -> None:
         self.kept_annotations = _packed(value) if value and self.state > SCHED else value
+
+    @property
+    def usage(self) -> Usage | None:
+        """Return what the job's tasks used, once they have ended."""
+        return None if self.packed_usage is None else Usage(*_decode(self.packed_usage))
+
+    @usage.setter
+    def usage(self, value: Usage | None) -> None:
+        self.packed_usage = None if value is None else msgspec.msgpack.encode(msgspec.structs.astuple(value))
 
     @property
     def success(self) -> bool:
@@ -283,10 +300,11 @@ class Job(msgspec.Struct, eq=False, gc=False):
         """Return the pause before the next attempt (seconds); it doubles from one retry to the next."""
         if self.is_free_again or self.is_preempted:
             return 0.0
-        return min(self.sharing.retry_pause_s * 2.0**self.attempts, RETRY_PAUSE_MAX_S)
+        return doubled_s(self.sharing.retry_pause_s, self.attempts, RETRY_PAUSE_MAX_S)
 
     def key(self) -> PriorityKey:
-        """Return the job's place in the queue: higher priority first, then earlier (first) submit time, then lower id.
+        """Return the job's place in the queue: higher priority first, then earlier (first) submit time, then lower
+        id.
         """
         return (-self.priority, self.t_first, self.id)
 
@@ -371,6 +389,12 @@ def _packed(value: dict[str, Any]) -> bytes:
         raise InvalidValue(f"it cannot be kept: {error}") from error
 
 
+@lru_cache(ANNOTATIONS_KEPT)
+def _shared(packed: bytes) -> bytes:
+    """Return the annotations that a job of late has, if they are the same: jobs on the same cores share them."""
+    return packed
+
+
 @lru_cache(HISTORIES_KEPT)
 def _with_event(recent: tuple[str, ...], name: str) -> tuple[str, ...]:
     """Return the names of the last events after one more: nearly all jobs have the same few, and share them."""
@@ -389,7 +413,8 @@ def count_tasks(jobspec: Jobspec) -> int:
 
 
 def priority_of(urgency: int) -> int:
-    """Return the priority that an urgency gives (as Flux's built-in plugin does): 0 holds, 31 expedites, else itself.
+    """Return the priority that an urgency gives (as Flux's built-in plugin does): 0 holds, 31 expedites, else
+    itself.
     """
     return EXPEDITED_PRIORITY if urgency == URGENCY_EXPEDITE else urgency
 
@@ -436,7 +461,9 @@ def _jobspec_update(job: Job, event: Event) -> None:
 
 
 def _resource_update(job: Job, event: Event) -> None:
-    job.expiration_s = float(event["context"]["expiration"])
+    context = event["context"]
+    job.moved_end = (str(context["outage"]), float(context["before"])) if context.get("outage") else None
+    job.expiration_s = float(context["expiration"])
     job.duration_s = max(0.0, job.expiration_s - job.starttime_s) if job.expiration_s else 0.0
     held = job.R
     if held is not None:
@@ -447,7 +474,7 @@ def _resource_update(job: Job, event: Event) -> None:
 def _alloc(job: Job, event: Event) -> None:
     job.held = job.ranks
     annotations = event.get("context", {}).get("annotations", job.annotations)
-    job.kept_annotations = _packed(annotations) if annotations else annotations
+    job.kept_annotations = _shared(_packed(annotations)) if annotations else annotations
 
 
 def _grow(job: Job, event: Event) -> None:

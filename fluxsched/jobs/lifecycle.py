@@ -10,22 +10,31 @@ scheduler; a job has at most one request outstanding; requests leave in priority
 `limit` are outstanding. A request that is being cancelled counts until it is answered. The next attempt of a job asks
 for what it asked for at last, and waits for nothing that it has waited for: its dependencies were met when it was
 started. If there is a pause before it, it depends on the time at which that is over, like a job with a begin time.
+
+Limits of a site as submission obeys them: waiting jobs by holder, and jobs that are too large or too long.
+
+Law: the jobs of a holder are those in DEPEND, PRIORITY and SCHED, whatever made them wait; a job that is accepted stays
+accepted, so a lower limit, a restart and a further attempt refuse nothing.
 """
 
 from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from math import inf
 from typing import Any, Final, TypeAlias
 
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.jobfields import USUAL
+from fluxsched.core.jobfields import NOTHING, USUAL, HolderKey, Holders, SiteLimit, least_amounts
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.quantities import format_duration
 from fluxsched.core.text import with_path
 from fluxsched.errors import Refused, RemoteProtocolError
 from fluxsched.jobs.dependencies import (
+    RESERVATION,
     Dependency,
     DependencyIndex,
     Verdict,
@@ -34,7 +43,18 @@ from fluxsched.jobs.dependencies import (
     is_met_by_start,
     verdict,
 )
-from fluxsched.jobs.effects import (
+from fluxsched.jobs.grants import Grant, Grants
+from fluxsched.jobs.job import CANCELING, HELD_PRIORITY, NO_REQUEST, SENT, WAITING, Job, priority_of, sched_jobspec
+from fluxsched.jobs.queues import JobQueue, PriorityHeap, Queues
+from fluxsched.jobs.states import (
+    CLEANUP,
+    DEPEND,
+    PENDING,
+    PREEMPT,
+    PRIORITY,
+    RUN,
+    SCHED,
+    Attempt,
     Effect,
     Event,
     GrowShells,
@@ -46,14 +66,76 @@ from fluxsched.jobs.effects import (
     TargetsGranted,
     ToScheduler,
     WakeAt,
+    clean_context,
+    submit_context,
 )
-from fluxsched.jobs.grants import Grant, Grants
-from fluxsched.jobs.job import CANCELING, HELD_PRIORITY, NO_REQUEST, SENT, WAITING, Job, priority_of, sched_jobspec
-from fluxsched.jobs.limits import SiteLimits
-from fluxsched.jobs.queues import JobQueue, PriorityHeap, Queues
-from fluxsched.jobs.states import CLEANUP, DEPEND, PREEMPT, PRIORITY, RUN, SCHED, Attempt, clean_context, submit_context
 from fluxsched.jobs.table import JobTable
-from fluxsched.protocol.messages.sched import AllocRequest, FreeRequest, SchedCancelRequest
+from fluxsched.protocol.messages.jobs import AllocRequest, FreeRequest, SchedCancelRequest
+
+
+class SiteLimits:
+    """The limits in force, with the waiting jobs of each holder of those that bound them."""
+
+    def __init__(self, limits: Sequence[SiteLimit] = ()) -> None:
+        self._holders = Holders(limits)
+        self._waiting: dict[HolderKey, set[int]] = {}
+
+    def change(self, limits: Sequence[SiteLimit], active: Iterable[Job]) -> None:
+        """Obey other limits from now on."""
+        self._holders, self._waiting = Holders(limits), {}
+        if any(limit.waiting is not None for limit in limits):
+            for job in active:
+                self.enter(job)
+
+    def check(self, jobspec: Jobspec, userid: int, queue: str | None) -> None:
+        """Raise Refused (EINVAL, EAGAIN) for a new job that a limit excludes, naming value, limit and remedy."""
+        keys = self._holders.of(userid, jobspec.sharing.bank, queue)
+        least = least_amounts(jobspec.request) if keys else NOTHING
+        for key in keys:
+            limit = self._holders.limits[key[0]]
+            if exceeded := limit.exceeded(NOTHING, least):
+                raise Refused(f"{exceeded}, so the job could never start: ask for less", errno.EINVAL)
+            if text := limit.too_long(jobspec.duration_s):
+                raise Refused(text, errno.EINVAL)
+            count = len(self._waiting.get(key, ()))
+            if limit.waiting is not None and count >= limit.waiting:
+                may = f"{count} jobs wait, {limit.waiting} may: submit when some have started"
+                raise Refused(f"{limit.title}: {may}", errno.EAGAIN)
+
+    def check_duration(self, job: Job, duration_s: float) -> None:
+        """Raise Refused (EINVAL) where a job may not have this time limit (seconds, 0: none)."""
+        for at, _ in self._holders.of(job.userid, job.sharing.bank, job.queue.name):
+            if text := self._holders.limits[at].too_long(duration_s):
+                raise Refused(text, errno.EINVAL)
+
+    def enter(self, job: Job) -> None:
+        """Count a job, if it waits."""
+        if job.state & PENDING:
+            for key in self._keys(job):
+                self._waiting.setdefault(key, set()).add(job.id)
+
+    def leave(self, job: Job) -> None:
+        """Count a job no longer: it waits no more."""
+        for key in self._keys(job):
+            jobids = self._waiting.get(key)
+            if jobids is not None:
+                jobids.discard(job.id)
+                if not jobids:
+                    del self._waiting[key]
+
+    def _keys(self, job: Job) -> list[HolderKey]:
+        limits = self._holders.limits
+        keys = self._holders.of(job.userid, job.sharing.bank, job.queue.name)
+        return [key for key in keys if limits[key[0]].waiting is not None]
+
+    def verify(self, active: Iterable[Job]) -> None:
+        """Assert that the jobs that wait are counted, and no others."""
+        found = SiteLimits()
+        found.change(self._holders.limits, active)
+        assert found._waiting == self._waiting, f"waiting jobs by holder: {self._waiting}, but it is {found._waiting}"
+
+
+# ---- lifecycle
 
 EVENTLOG_VERSION: Final = 1
 """RFC 21's version of the eventlog format."""
@@ -102,10 +184,12 @@ class Link:
     """One scheduler: its groups' queues, its mode, and the requests that it has not answered."""
 
     def __init__(
-        self, scheduler: Hashable, groups: tuple[str, ...], queues: list[JobQueue], packed: PackJobspec
-    ) -> None:
+        self, scheduler: Hashable, groups: tuple[str, ...], queues: list[JobQueue], packed: PackJobspec,
+        unjudged: set[int],
+    ) -> None:  # fmt: skip
         self.scheduler = scheduler
         self._packed = packed
+        self._unjudged = unjudged
         self.groups = groups
         self.queues = queues
         self.ready = False
@@ -169,7 +253,9 @@ class Link:
     def _send(self, job: Job, out: list[Effect]) -> None:
         job.request = SENT
         self.outstanding[job.id] = job
-        request = AllocRequest(job.id, job.priority, job.userid, self._packed(sched_jobspec(job)), job.t_first)
+        jobspec, unjudged = self._packed(sched_jobspec(job)), job.id in self._unjudged
+        self._unjudged.discard(job.id)
+        request = AllocRequest(job.id, job.priority, job.userid, jobspec, job.t_first, unjudged)
         out.append(ToScheduler(self.scheduler, request))
 
     def _next_queue(self) -> JobQueue | None:
@@ -212,6 +298,8 @@ class Links:
     def __init__(self) -> None:
         self._by_scheduler: dict[Hashable, Link] = {}
         self._by_group: dict[str, Link] = {}
+        self.unjudged = set[int]()
+        """Jobs that were submitted while no scheduler was ready for them, until one gets them."""
 
     def __iter__(self) -> Iterator[Link]:
         return iter(self._by_scheduler.values())
@@ -270,6 +358,10 @@ SIGTERM: Final = 15
 """First signal sent to a job with a fatal exception."""
 
 
+DEADLINE: Final = "deadline"
+"""Type of the exception of a job that can no longer be over by its deadline."""
+
+
 class Lifecycle:
     """The steps that jobs take, over the jobs and what is indexed over them. The parts of the job manager share it.
 
@@ -299,6 +391,8 @@ class Lifecycle:
         self.touched: dict[str, None] = {}
         self._events: dict[int, list[Event]] = {}
         self._woken_at_s: float | None = None
+        self.reservation_ends_s: dict[str, float] = {}
+        self._latest: list[tuple[float, int]] = []  # a heap: when a job has to start at the latest, of those bound so
 
     # -- a turn
 
@@ -360,6 +454,23 @@ class Lifecycle:
         self.dependencies.enter(job)
         self.limits.enter(job)
         job.queue.active += 1
+        job.queue.pending[job.id] = None
+        self.bound(job)
+
+    def bound(self, job: Job) -> None:
+        """Remember when a job with a deadline, or in a reservation, has to start at the latest."""
+        end_s, _ = self._last_end(job)
+        if end_s < inf:
+            heappush(self._latest, (end_s - job.duration_s, job.id))
+            self.wake()
+
+    def _last_end(self, job: Job) -> tuple[float, str]:
+        """Return when the job has to be over, and the type of the exception if it cannot be; `inf` without a bound."""
+        if job.jobspec is None:
+            return inf, ""
+        deadline_s = inf if job.jobspec.deadline_s is None else job.jobspec.deadline_s
+        reserved_s = self.reservation_ends_s.get(job.jobspec.request.reservation, inf)
+        return (deadline_s, DEADLINE) if deadline_s <= reserved_s else (reserved_s, RESERVATION)
 
     def advance(self, job: Job) -> None:
         """From DEPEND to SCHED, as far as the job gets."""
@@ -389,6 +500,7 @@ class Lifecycle:
         self.log(job, "alloc", context, R=R)
         job.executing = True
         job.queue.running += 1
+        job.queue.pending.pop(job.id, None)
         self.limits.leave(job)
         self.out.append(TargetsGranted(job.id, grant.ranks))
         self.out.append(StartShells(job.id, R))
@@ -437,11 +549,13 @@ class Lifecycle:
         next_id = self._new_id(self.now_s) if is_due else 0
         self.log(job, "clean", clean_context(next_id) if next_id else None)
         job.queue.active -= 1
+        job.queue.pending.pop(job.id, None)
         if next_id:
             self._submit_again(job, next_id)
         elif job.id in self.dependencies:
             self.settled.append(job)
         self.dependencies.leave(job)
+        self.links.unjudged.discard(job.id)
         self.limits.leave(job)
         self.jobs.end(job)
 
@@ -528,7 +642,8 @@ class Lifecycle:
         return verdict(job.id, dependency, antecedent)
 
     def _on_last_attempt(self, job: Job, dependency: Dependency, jobid: int) -> Dependency | None:
-        """Return the dependency as it is once its antecedent was submitted again; None if the job has that one already.
+        """Return the dependency as it is once its antecedent was submitted again; None if the job has that one
+        already.
         """
         antecedent = self.jobs.find(jobid)
         if antecedent is None or not antecedent.next_id or is_met_by_start(dependency, antecedent):
@@ -568,9 +683,16 @@ class Lifecycle:
         else:
             self.log(job, "dependency-remove", {"description": description})
 
+    def begun(self, reservation: str) -> None:
+        """Let the jobs go on that wait for the begin of a reservation, which is on."""
+        for found in self.dependencies.begun(reservation):
+            self._take_effect(found)
+
     def wake(self) -> None:
         """Ask for a call of `due` at the next begin-time, unless that was asked already."""
         at_s = self.dependencies.next_time_s
+        if self._latest and (at_s is None or self._latest[0][0] < at_s):
+            at_s = self._latest[0][0]
         if at_s is not None and at_s != self._woken_at_s:
             self.out.append(WakeAt(at_s))
         self._woken_at_s = at_s
@@ -581,5 +703,16 @@ class Lifecycle:
         self.begin(now_s)
         for found in self.dependencies.due(now_s):
             self._take_effect(found)
+        while self._latest and self._latest[0][0] <= now_s:
+            job = self.jobs.active.get(heappop(self._latest)[1])
+            if job is None or not job.state & PENDING:
+                continue
+            end_s, kind = self._last_end(job)
+            if end_s - job.duration_s > now_s:
+                continue  # its limit was made shorter, or its reservation moved, and it was entered again
+            limit = f": its limit is {format_duration(job.duration_s)}" if job.duration_s else ""
+            over = "can no longer be over" if limit else "has not started"
+            by = "by its deadline" if kind == DEADLINE else "when its reservation ends"
+            self.fail(job, kind, f"it {over} {by}{limit}")
         self.wake()
         return self.end()

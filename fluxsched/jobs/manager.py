@@ -15,20 +15,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fluxsched.core.jobfields import SiteLimit
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.limits import SiteLimit
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs.allocation import Allocation
 from fluxsched.jobs.dependencies import Name, name_of
-from fluxsched.jobs.effects import Effect, Event, SaveQueue, TargetsGranted
 from fluxsched.jobs.grants import Grant, Grants, parse_grant
 from fluxsched.jobs.job import HELD_PRIORITY, NO_REQUEST, WAITING, Job, priority_of
-from fluxsched.jobs.lifecycle import Lifecycle, Links, PackJobspec
-from fluxsched.jobs.limits import SiteLimits
+from fluxsched.jobs.lifecycle import Lifecycle, Links, PackJobspec, SiteLimits
 from fluxsched.jobs.queues import ANY_BANK, Banks, JobQueue, QueueConfig, Queues, checked_reason
 from fluxsched.jobs.requests import JOBS_ACTIVE_MAX, Execution, Requests
-from fluxsched.jobs.states import CLEANUP, DEPEND, EPILOG_FINISH, EPILOG_START, INACTIVE, PRIORITY, RUN, SCHED
+from fluxsched.jobs.states import (
+    CLEANUP,
+    DEPEND,
+    EPILOG_FINISH,
+    EPILOG_START,
+    INACTIVE,
+    PRIORITY,
+    RUN,
+    SCHED,
+    Effect,
+    Event,
+    SaveQueue,
+    TargetsGranted,
+)
 from fluxsched.jobs.table import INACTIVE_KEPT_MAX, JobTable
 
 
@@ -43,6 +54,8 @@ def check(lifecycle: Lifecycle) -> None:
         assert queue.active == len(jobs), f"{queue.title}: {queue.active} counted as active, {len(jobs)} are"
         running = sum(job.id in lifecycle.grants for job in jobs)
         assert queue.running == running, f"{queue.title}: {queue.running} counted as running, {running} are"
+        pending = {job.id for job in jobs if job.id not in lifecycle.grants}
+        assert queue.pending.keys() == pending, f"{queue.title}: {[*queue.pending]} kept as pending, {pending} are"
         waiting = sum(job.request == WAITING for job in jobs)
         assert len(queue.waiting) == waiting, f"{queue.title}: {len(queue.waiting)} queued, {waiting} wait"
     for job in lifecycle.jobs.active.values():
@@ -82,6 +95,7 @@ def _check_job(lifecycle: Lifecycle, job: Job) -> None:
 
 # ---- control of queues
 
+
 class QueueControl:
     """Administrators' side of the job manager."""
 
@@ -114,9 +128,7 @@ class QueueControl:
                 self._withdraw_queue(queue)
         return self._lifecycle.end()
 
-    def reconfigure(
-        self, configs: Mapping[str | None, QueueConfig], default: str | None, now_s: float
-    ) -> list[Effect]:
+    def reconfigure(self, configs: Mapping[str | None, QueueConfig], default: str | None, now_s: float) -> list[Effect]:
         """Other configurations of the queues, against which `queues.faults` has nothing to say.
 
         Jobs that were accepted stay accepted; those of a queue that is gone wait until it is back.
@@ -192,7 +204,8 @@ def replayed(jobid: int, events: Iterable[Any], resources: dict[str, Any] | None
 
 
 def read(row: StoredJob, queue: JobQueue) -> tuple[Job, Grant | None]:
-    """Return the job as its eventlog tells it, and what it was granted. Raises InvalidValue for a row that cannot be.
+    """Return the job as its eventlog tells it, and what it was granted. Raises InvalidValue for a row that cannot
+    be.
     """
     jobid, events, jobspec, resources = row
     job = Job(jobid, queue, jobspec)
@@ -230,6 +243,7 @@ def restore(lifecycle: Lifecycle, rows: Iterable[StoredJob], now_s: float) -> Re
                 lifecycle.grants.release(job.id, job.freed)
             job.executing = True
             job.queue.running += 1
+            job.queue.pending.pop(job.id, None)
             lifecycle.out.append(TargetsGranted(job.id, job.held))
     for job in sorted(ended, key=lambda job: job.t_inactive):  # as they ended: listings rely on it
         lifecycle.jobs.keep(job)
@@ -285,6 +299,7 @@ def _resume(lifecycle: Lifecycle, job: Job, shared: dict[int, list[Event]]) -> b
 
 
 # ---- the manager
+
 
 def as_object(jobspec: dict[str, Any]) -> dict[str, Any]:
     """Return the jobspec as it is."""

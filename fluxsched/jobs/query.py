@@ -1,6 +1,6 @@
 """Queries about jobs: attributes, selections, listings, reasons why they wait, sizes over time. Reads only.
 
-Attributes go by the names of `core.job_text`, in both dialects: ours, and Flux's with its numbers. One that has no
+Attributes go by the names of `core.jobid`, in both dialects: ours, and Flux's with its numbers. One that has no
 value yet, or never will, is None and stays out of a listing. Why a job waits is answered here outside of a scheduler;
 while one has its request, `sched/engine/why.py` answers.
 
@@ -18,24 +18,24 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from heapq import nlargest
+from heapq import nlargest, nsmallest
 from itertools import islice
 from operator import attrgetter, ge, gt, le, lt
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from fluxsched.core.group_change import grown, shrunk
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.job_text import JOB_ATTRIBUTES, Why, ended_text, return_code
-from fluxsched.core.jobid import format_f58, parse_jobids
+from fluxsched.core.jobid import JOB_ATTRIBUTES, ended_text, format_f58, parse_jobids, return_code
+from fluxsched.core.reasons import WaitKind, Why
 from fluxsched.core.request import asked_text
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import ResourceSet, grown, shrunk
 from fluxsched.core.text import shown
 from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.jobs.dependencies import RESERVATION
 from fluxsched.jobs.job import HELD_PRIORITY, SENT, WAITING, Job
 from fluxsched.jobs.lifecycle import Links
-from fluxsched.jobs.queues import Queues
+from fluxsched.jobs.queues import JobQueue, Queues
 from fluxsched.jobs.states import ACTIVE, DEPEND, INACTIVE, NEW, PENDING, RUN, SCHED, State, state_mask
 from fluxsched.jobs.table import JobTable, error_text, listed_sizes, result, result_name, shell_status
 
@@ -123,8 +123,10 @@ _GETTERS: Final[Mapping[str, Get]] = {
     "exception_note": _exception("note"),
     "returncode": _exited(return_code),
     "ended": _exited(ended_text),
-    "usage": lambda job: None if job.usage is None else job.usage.to_json(),
+    "usage": lambda job: None if (used := job.usage) is None else used.to_json(),
     "asked": lambda job: (asked_text(job.jobspec.request) or None) if job.jobspec is not None else None,
+    "nodes_asked": lambda job: None if job.ranks else _asked_nodes(job),
+    "cores_asked": lambda job: None if job.ranks else _asked_cores(job),
     "nnodes": _placed(lambda job: len(job.ranks)),
     "ncores": _placed(attrgetter("ncores")),
     "ranks": _placed(lambda job: str(job.ranks)),
@@ -239,9 +241,7 @@ class JobQuery(NamedTuple):
 EVERY_JOB: Final = JobQuery()
 
 
-def parse_query(
-    constraint: object, *more: tuple[str, Any], targets: Callable[[str], Idset] | None = None
-) -> JobQuery:
+def parse_query(constraint: object, *more: tuple[str, Any], targets: Callable[[str], Idset] | None = None) -> JobQuery:
     """Return the query that a constraint means, and each operator of `more` with its one value; None and `{}` mean all
     jobs.
 
@@ -510,9 +510,7 @@ PIECE_JOBS = 128
 """Jobs that a listing looks at in one go: half a millisecond."""
 
 
-def list_jobs(
-    jobs: JobTable, query: JobQuery, piece_jobs: int = PIECE_JOBS
-) -> Iterator[list[dict[str, Any]]]:
+def list_jobs(jobs: JobTable, query: JobQuery, piece_jobs: int = PIECE_JOBS) -> Iterator[list[dict[str, Any]]]:
     """Yield the attributes of the selected jobs in pieces, newest first, active jobs before ended ones.
 
     Whatever happens between two pieces, no job is listed twice, and each as it is then.
@@ -526,14 +524,56 @@ def list_jobs(
             return
 
 
-def in_flux_order(
-    jobs: JobTable, query: JobQuery, step_jobs: int = STEP_JOBS
-) -> Iterator[list[Job] | None]:
+class Listing(NamedTuple):
+    """The first jobs of a selection, and how many it has."""
+
+    jobs: list[Job]
+    total: int
+
+
+def running_first(jobs: JobTable, query: JobQuery, step_jobs: int = STEP_JOBS) -> Iterator[Listing | None]:
+    """Yield the first `max_entries` jobs: those that run, from the latest, those that wait by their place in the queue,
+    then those that have ended, from the latest.
+    """
+    waiting, running = Best(query.max_entries, Job.key), Best(query.max_entries, _latest_start)
+    ended: list[Job] = []
+    count = 0
+    for some in find(jobs, query, step_jobs):
+        count += len(some)
+        for job in some:
+            if job.state is not INACTIVE:
+                (waiting if job.state & PENDING else running).append(job)
+            elif len(ended) < query.max_entries:
+                ended.append(job)
+        yield None
+    yield Listing((running.first() + waiting.first() + ended)[: query.max_entries], count)
+
+
+WAITING_LOOKED_MAX = 10_000
+"""Jobs of a queue, those that have waited longest, among which its first ones are looked for: 5 ms."""
+
+
+def first_waiting(
+    jobs: JobTable, queue: JobQueue, count: int, userid: int | None = None, looked_max: int = WAITING_LOOKED_MAX
+) -> list[int]:
+    """Return the ids of the first waiting jobs of a queue by their place in it, of one user if given, `count` at most.
+
+    If more than `looked_max` wait, those are looked at that came first.
+    """
+    found = [
+        job
+        for job in jobs.known(islice(queue.pending, looked_max))
+        if job.state & PENDING and (userid is None or job.userid == userid)
+    ]
+    return [job.id for job in nsmallest(count, found, key=Job.key)]
+
+
+def in_flux_order(jobs: JobTable, query: JobQuery, step_jobs: int = STEP_JOBS) -> Iterator[list[Job] | None]:
     """Yield the first `max_entries` jobs as Flux orders them: those that wait by their place in the queue, then those
     that run and those that have ended, each from the latest.
     """
     waiting = Best(query.max_entries, Job.key)
-    running = Best(query.max_entries, lambda job: (-job.t_run, -job.id))
+    running = Best(query.max_entries, _latest_start)
     ended: list[Job] = []
     for some in find(jobs, query, step_jobs):
         for job in some:
@@ -542,6 +582,10 @@ def in_flux_order(
             break
         yield None
     yield (waiting.first() + running.first() + ended)[: query.max_entries]
+
+
+def _latest_start(job: Job) -> tuple[float, int]:
+    return -job.t_run, -job.id
 
 
 class Best:
@@ -578,9 +622,7 @@ class Tally(NamedTuple):
     results: Counter[str]
 
 
-def tally_jobs(
-    jobs: JobTable, queues: Queues, step_jobs: int = STEP_JOBS
-) -> Iterator[dict[str | None, Tally] | None]:
+def tally_jobs(jobs: JobTable, queues: Queues, step_jobs: int = STEP_JOBS) -> Iterator[dict[str | None, Tally] | None]:
     """Yield the jobs of each queue, past and present."""
     found = {queue.name: Tally(Counter(), Counter()) for queue in queues}
     for some in find(jobs, EVERY_JOB, step_jobs):
@@ -702,20 +744,23 @@ def why(links: Links, job: Job) -> Why:
         return _depends(job)
     if job.priority == HELD_PRIORITY:
         rule = "a job on hold is not started: give it an urgency, fluxsched urgency JOBID default"
-        return Why("it is held: its urgency is 0", rule, "not while it is held")
+        return Why("it is held: its urgency is 0", rule, "not while it is held", kind=WaitKind.HELD)
     queue = job.queue
     if not queue.started:
         rule = "jobs of a stopped queue are not scheduled: it is for an administrator to start it"
-        return Why(f"{queue.title} is stopped: {queue.start_reason}", rule, "not while it is stopped")
+        stopped = f"{queue.title} is stopped: {queue.start_reason}"
+        return Why(stopped, rule, "not while it is stopped", kind=WaitKind.QUEUE_STOPPED)
     link = links.serving(queue.group)
     if link is None or not link.ready:
         rule = "a scheduler has to serve the group of the job's queue: see fluxsched module list"
-        return Why(f"no scheduler serves group {queue.groups_text}", rule, "not before one is there")
+        absent = f"no scheduler serves group {queue.groups_text}"
+        return Why(absent, rule, "not before one is there", kind=WaitKind.NO_SCHEDULER)
     if job.state is SCHED and job.request == WAITING:
         sent = len(link.outstanding)
-        return Why(f"{sent} jobs are with the scheduler already, its limit; this one comes later")
+        later = f"{sent} jobs are with the scheduler already, its limit; this one comes later"
+        return Why(later, kind=WaitKind.BEHIND)
     reason = (job.annotations or {}).get("sched", {}).get("reason_pending") if job.request == SENT else None
-    return Why(str(reason) if reason else "the scheduler has not decided yet")
+    return Why(str(reason)) if reason else Why("the scheduler has not decided yet", kind=WaitKind.BEHIND)
 
 
 def _depends(job: Job) -> Why:
@@ -723,15 +768,20 @@ def _depends(job: Job) -> Why:
     waits = job.dependencies or ()
     times = [float(one.removeprefix(BEGIN_TIME)) for one in waits if one.startswith(BEGIN_TIME)]
     when = "not known: the jobs that it depends on come first" if len(times) < len(waits) else "its begin time"
+    if any(one.startswith(f"{RESERVATION}=") for one in waits):
+        when = "not before its reservation begins: see fluxsched reserve list"
+    named = ("begin-time" if one.startswith(BEGIN_TIME) else one for one in waits)  # dates are for the client's zone
     return Why(
-        f"waits for its dependencies: {', '.join(waits)}",
+        f"waits for its dependencies: {', '.join(named)}",
         "a job is scheduled once all its dependencies are met",
         when,
         max(times) if len(times) == len(waits) and times else None,
+        WaitKind.DEPENDENCIES,
     )
 
 
 # ---- sizes of a job over time
+
 
 class SizeChange(NamedTuple):
     """One change, at first what the job has `now`: `ranks` is what it is about, `left` what the job has then."""

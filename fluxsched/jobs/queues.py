@@ -131,7 +131,9 @@ class QueueConfig:
 class JobQueue:
     """One queue: its configuration, its switches, and the jobs that wait to be sent to the scheduler."""
 
-    __slots__ = ("active", "config", "enable_reason", "enabled", "running", "start_reason", "started", "waiting")
+    __slots__ = (
+        "active", "config", "enable_reason", "enabled", "pending", "running", "start_reason", "started", "waiting",
+    )  # fmt: skip
 
     def __init__(self, config: QueueConfig) -> None:
         self.config = config
@@ -140,6 +142,8 @@ class JobQueue:
         self.enable_reason = self.start_reason = ""
         self.active = 0
         self.running = 0
+        self.pending: dict[int, None] = {}
+        """Ids of its active jobs that have had no resources yet, in the order of their arrival."""
 
     @property
     def name(self) -> str | None:
@@ -351,6 +355,7 @@ def _both(raw: Mapping[str, Any], requires: Any) -> Any:
 
 
 # ---- banks
+
 
 @dataclass(frozen=True, slots=True)
 class Banks:

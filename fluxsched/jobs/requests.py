@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Mapping, Sequence
+from math import floor, inf
 from typing import Any
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobfields import SECONDS_MAX, check_ours
+from fluxsched.core.jobfields import SECONDS_MAX, SiteLimit, check_ours
 from fluxsched.core.jobid import check_outputs
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.limits import SiteLimit
-from fluxsched.core.quantities import format_duration
+from fluxsched.core.outages import Outage, Outages
+from fluxsched.core.quantities import format_duration, rough_duration
+from fluxsched.core.text import printable, there_are
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
-from fluxsched.jobs.dependencies import SINGLETON, Dependency, parse_dependencies
-from fluxsched.jobs.effects import Effect, Kill, ToScheduler, UpdateDone
+from fluxsched.jobs.dependencies import RESERVATION, SINGLETON, Dependency, parse_dependencies, reserved
 from fluxsched.jobs.job import SENT, URGENCY_DEFAULT, URGENCY_EXPEDITE, URGENCY_HOLD, WAITING, Job, priority_of
 from fluxsched.jobs.lifecycle import DURATION_KEY, Lifecycle, submitted
-from fluxsched.jobs.queues import Banks
+from fluxsched.jobs.queues import Banks, JobQueue
 from fluxsched.jobs.states import (
     CLEANUP,
     DEPEND,
@@ -38,16 +39,23 @@ from fluxsched.jobs.states import (
     RETURN,
     RUN,
     SCHED,
+    Effect,
+    Kill,
+    ToScheduler,
+    UpdateDone,
     with_memo,
 )
 from fluxsched.jobs.table import shell_status
-from fluxsched.protocol.messages.sched import ExpirationRequest, PrioritizeRequest
+from fluxsched.protocol.messages.jobs import ExpirationRequest, PrioritizeRequest
 
 JOBS_ACTIVE_MAX = 1 << 20
 """Active jobs (RFC 27 wants to scale to a million in SCHED); about 3 KiB each."""
 
 NAME_CHARS_MAX = 1024
 """A job's name is for people, and is in every listing."""
+
+START_S = 1.0
+"""Time that a job in a reservation has to start, so that its limit may be as much less than the reservation lasts."""
 
 NOTE_CHARS_MAX = 1024
 """An exception's note is for people; it is stored with the job and shown in listings."""
@@ -67,6 +75,7 @@ class Requests:
         self._jobs = lifecycle.jobs
         self.active_max = active_max
         self._banks = banks
+        self.reservations = Reservations(lifecycle)
 
     def change_banks(self, banks: Banks) -> None:
         """Judge the banks of jobs that are submitted from now on by these."""
@@ -91,19 +100,15 @@ class Requests:
         Raises Refused (EINVAL: queue or bank unknown, queue disabled or limits; ENOENT: unknown antecedent; EAGAIN:
         too many jobs, of all or of a holder of a limit) or InvalidValue.
         """
-        _check_urgency(urgency)
-        if len(self._jobs.active) >= self.active_max:
-            raise Refused(f"{self.active_max} jobs are active, the limit: submit when some have ended", errno.EAGAIN)
+        queue, jobspec, dependencies = self.admitted(jobspec, userid, urgency, now_s)
         if jobid in self._jobs:
             raise InvalidValue(f"job id {jobid} is taken: ids must be unique")
-        check_submitted(jobspec)
-        queue = self._lifecycle.queues.for_submit(jobspec.queue)
-        jobspec = queue.admit(jobspec, self._banks.missing_in(jobspec))
-        self._lifecycle.limits.check(jobspec, userid, queue.name)
-        dependencies = self._checked_dependencies(jobspec) if jobspec.dependencies else ()
         job = Job(jobid, queue, jobspec)
         self._lifecycle.begin(now_s)
         self._lifecycle.submit(job, submitted(userid, urgency, flags))
+        link = self._lifecycle.links.serving(queue.group)
+        if link is None or not link.ready:
+            self._lifecycle.links.unjudged.add(jobid)
         if dependencies:
             for dependency in dependencies:
                 self._lifecycle.log(job, "dependency-add", {"description": dependency.description})
@@ -111,6 +116,25 @@ class Requests:
         if job.state is DEPEND:
             self._lifecycle.advance(job)
         return self._lifecycle.end()
+
+    def admitted(
+        self, jobspec: Jobspec, userid: int, urgency: int, now_s: float
+    ) -> tuple[JobQueue, Jobspec, list[Dependency]]:
+        """Return the queue of a new job, its jobspec as the queue takes it, and its dependencies; raise as `submit`."""
+        _check_urgency(urgency)
+        if len(self._jobs.active) >= self.active_max:
+            raise Refused(f"{self.active_max} jobs are active, the limit: submit when some have ended", errno.EAGAIN)
+        check_submitted(jobspec)
+        queue = self._lifecycle.queues.for_submit(jobspec.queue)
+        jobspec = queue.admit(jobspec, self._banks.missing_in(jobspec))
+        self._lifecycle.limits.check(jobspec, userid, queue.name)
+        dependencies = list(self._checked_dependencies(jobspec)) if jobspec.dependencies else []
+        if jobspec.deadline_s is not None:
+            begins_s = [each.at_s for each in dependencies if each.at_s is not None]
+            _check_deadline(jobspec.deadline_s, jobspec.duration_s, max(begins_s, default=now_s), now_s)
+        if jobspec.request.reservation:
+            dependencies += self.reservations.awaited(jobspec, userid, now_s)
+        return queue, jobspec, dependencies
 
     def raise_exception(
         self,
@@ -176,9 +200,7 @@ class Requests:
             self._reprioritize(job, priority)
         return self._lifecycle.end()
 
-    def update(
-        self, jobid: int, updates: Mapping[str, Any], now_s: float, *, may_prolong: bool = True
-    ) -> list[Effect]:
+    def update(self, jobid: int, updates: Mapping[str, Any], now_s: float, *, may_prolong: bool = True) -> list[Effect]:
         """Change a job's duration (`attributes.system.duration`, seconds, 0: without end).
 
         A pending job's jobspec changes at once; a running job's expiration once its scheduler agrees. UpdateDone
@@ -254,10 +276,83 @@ class Requests:
     def _update_pending(self, job: Job, duration_s: float, now_s: float) -> list[Effect]:
         self._lifecycle.begin(now_s)
         self._lifecycle.log(job, "jobspec-update", {DURATION_KEY: duration_s})
+        self._lifecycle.bound(job)
         if job.request == SENT:
             self._lifecycle.withdraw(job)  # asked again, with the new jobspec, when the answer has come
         self._lifecycle.out.append(UpdateDone(job.id, None))
         return self._lifecycle.end()
+
+
+class Reservations:
+    """Advance reservations (`change`), for jobs that name one: they wait for its begin, and end with it unless they
+    have started.
+    """
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+        self._of: dict[str, Outage] = {}
+        self._is_known = False  # until the first change, after which jobs of the store are judged
+
+    def awaited(self, jobspec: Jobspec, userid: int, now_s: float) -> list[Dependency]:
+        """Return what a job that names a reservation waits for. Raises Refused if it cannot run there: ENOENT, EPERM,
+        and EINVAL for its limit, or for more nodes than are reserved.
+        """
+        name = jobspec.request.reservation
+        known = self._of.get(name)
+        there = None if known is None else known.next(now_s)
+        if there is None:
+            what = f"there is no reservation {printable(name)!r}, or it is over"
+            raise Refused(f"{what}; {there_are(sorted(self._of))}", errno.ENOENT)
+        if there.users and userid not in there.users:
+            raise Refused(f"reservation {name!r} is for other users: ask who made it", errno.EPERM)
+        left_s = there.until_s - (there.from_s if there.every_s else max(there.from_s, now_s)) - START_S
+        if not 0 < jobspec.duration_s <= left_s:
+            limit = f"a limit of {format_duration(jobspec.duration_s)}" if jobspec.duration_s else "no time limit"
+            least = f"give one of at most {format_duration(float(max(0, floor(left_s))))} (--time-limit)"
+            raise Refused(f"the job has {limit} and would run on after reservation {name!r}: {least}", errno.EINVAL)
+        nodes, reserved_nodes = jobspec.request.nodes, len(there.targets)
+        if nodes is not None and nodes.min > reserved_nodes:
+            most = f"reservation {name!r} has {reserved_nodes}: ask for at most {reserved_nodes} (--nodes)"
+            raise Refused(f"the job needs {nodes.min} nodes, and {most}", errno.EINVAL)
+        return [reserved(name)] if there.from_s > now_s else []
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a reservation of this name."""
+        return name in self._of
+
+    def change(self, outages: Outages, now_s: float) -> list[Effect]:
+        """Schedule the jobs of those that have begun, and end those that wait for one that is no more."""
+        self._lifecycle.begin(now_s)
+        found = {each.name: each for each in outages.all if each.is_reservation}
+        for name, each in found.items():
+            there = each.next(now_s)
+            if there is not None and there.from_s <= now_s:
+                self._lifecycle.begun(name)
+        ends_s = {name: inf if each.every_s else each.until_s for name, each in found.items()}
+        if self._lifecycle.reservation_ends_s != ends_s or not self._is_known:
+            self._lifecycle.reservation_ends_s = ends_s
+            for job in list(self._lifecycle.jobs.active.values()):
+                name = "" if job.jobspec is None else job.jobspec.request.reservation
+                if not name or not job.state & PENDING:
+                    continue
+                if name in found:
+                    self._lifecycle.bound(job)
+                else:
+                    self._lifecycle.fail(job, RESERVATION, f"reservation {name!r} is over, or was removed")
+        self._of, self._is_known = found, True
+        return self._lifecycle.end()
+
+
+def _check_deadline(deadline_s: float, limit_s: float, begin_s: float, now_s: float) -> None:
+    """Raise Refused (EINVAL) if a job that begins now, or at its begin-time, cannot be over by its deadline."""
+    if deadline_s - limit_s > max(begin_s, now_s):
+        return
+    left_s = deadline_s - now_s
+    when = f"is in {rough_duration(left_s)}" if left_s >= 1.0 else "is over"
+    begin = f", its begin-time in {rough_duration(begin_s - now_s)}" if begin_s > now_s else ""
+    limit = f", and its limit is {format_duration(limit_s)}" if limit_s else ""
+    remedy = "give a later one, or a shorter limit" + (", or an earlier begin" if begin else "")
+    raise Refused(f"the deadline of the job {when}{begin}{limit}: {remedy}", errno.EINVAL)
 
 
 def check_submitted(jobspec: Jobspec) -> None:
@@ -301,6 +396,7 @@ def _duration_update(updates: Mapping[str, Any]) -> float:
 
 
 # ---- reports of the executor
+
 
 class Execution:
     """The executor's side of the job manager."""

@@ -247,6 +247,7 @@ class JobTable:
 
 # ---- results
 
+
 class JobResult(msgspec.Struct, frozen=True, gc=False):
     """Result of a job; `status` is a wait status, -1 if nothing ran; `result` COMPLETED, FAILED, CANCELED, TIMEOUT.
 

@@ -211,6 +211,11 @@ def key_directory() -> Path:
     return Path(base).expanduser() / "fluxsched"
 
 
+def parse_user(text: str) -> int:
+    """Return the id of an account, given by its name or, in digits, its number. Raises InvalidValue."""
+    return user_id(int(text) if text.isdecimal() and len(text) <= 10 else text)
+
+
 def user_id(user: object) -> int:
     """Return the id of an account, given by name or number. Raises InvalidValue."""
     if type(user) is int and 0 <= user <= USERID_MAX:

@@ -1,6 +1,7 @@
 """Peers and their requests: who each is, what it may do, and how much it may have open.
 
-Law: who a peer is was verified by its transport, and is never taken from what a message says. A request is answered
+Law: who a peer is was verified by its transport, and is never taken from what a message says; it may give up its rights
+(`Peer.renounce`), and gets them back by no message. A request is answered
 exactly once; a response to a peer that is gone is dropped and never reaches another one that has taken over its
 identity. Permission is asked here alone, by the table `protocol.topics`: a guest learns nothing of what it may not see,
 so a job of another user and one that does not exist answer alike. Reaching a limit is answered with the value, the
@@ -60,6 +61,7 @@ class Peer:
         "identity",
         "in_flight",
         "inbox",
+        "is_nobody",
         "json",
         "key",
         "key_name",
@@ -92,6 +94,8 @@ class Peer:
         """Read and not handled yet."""
         self.outbox: list[Message] = []
         self.bundles = False
+        self.is_nobody = False
+        """True once the peer has given up its rights: its requests are those of a guest without an account."""
         self.dropped: str | None = None
         self.gone = False
         self.on_lost: list[Callable[[], None]] | None = []
@@ -101,6 +105,11 @@ class Peer:
         self.rates = PeerRates(limits, is_guest=role_of(rolemask) is Role.GUEST, refusal=refusal)
         self.streams: dict[int, RpcRequest] = {}
         self.services: set[str] = set()
+
+    def renounce(self) -> None:
+        """Have all further requests judged as those of a guest without an account, for good."""
+        self.is_nobody = True
+        self.rates.restrict()
 
 
 Post = Callable[[Peer, Message], None]
@@ -216,6 +225,7 @@ def ping_answer(request: RpcRequest, extra: Mapping[str, Any] | None = None) -> 
 
 # ---- limits of peers
 
+
 @dataclass(frozen=True, slots=True)
 class PeerLimits:
     """Limits of the peers of an instance."""
@@ -274,18 +284,18 @@ class TokenBucket:
         self._burst = self._tokens = float(burst)
         self._at_s = 0.0
 
-    def take(self, now_s: float) -> bool:
-        """Take one, if there is one."""
+    def take(self, now_s: float, count: float = 1.0) -> bool:
+        """Take so many, if there are so many."""
         self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._rate_per_s)
         self._at_s = now_s
-        if self._tokens < 1.0:
+        if self._tokens < count:
             return False
-        self._tokens -= 1.0
+        self._tokens -= count
         return True
 
-    def wait_s(self) -> float:
-        """Return the time until a token is available, from the last `take` on."""
-        return max(0.0, 1.0 - self._tokens) / self._rate_per_s
+    def wait_s(self, count: float = 1.0) -> float:
+        """Return the time until so many tokens are available, from the last `take` on."""
+        return max(0.0, count - self._tokens) / self._rate_per_s
 
 
 class PeerRates:
@@ -296,8 +306,15 @@ class PeerRates:
     def __init__(self, limits: PeerLimits, is_guest: bool, refusal: str | None) -> None:
         self._limits = limits
         self._refusal = refusal
-        self._requests = TokenBucket(limits.guest_rate_per_s, limits.guest_burst) if is_guest else None
+        self._requests: TokenBucket | None = None
         self._malformed: TokenBucket | None = None
+        if is_guest:
+            self.restrict()
+
+    def restrict(self) -> None:
+        """Hold the peer to the rate of guests from now on. Idempotent."""
+        if self._requests is None:
+            self._requests = TokenBucket(self._limits.guest_rate_per_s, self._limits.guest_burst)
 
     def check_request(self, in_flight: int, monotonic_s: Callable[[], float]) -> None:
         """Check a request, with which `in_flight` are in flight; to be called for each.
@@ -313,11 +330,17 @@ class PeerRates:
                 "wait for some of them",
                 errno.EMFILE,
             )
-        bucket = self._requests
-        if bucket is not None and not bucket.take(monotonic_s()):
+        self.count_requests(1.0, monotonic_s)
+
+    def count_requests(self, count: float, monotonic_s: Callable[[], float]) -> None:
+        """Count so many requests of a guest, for each job in one message is as dear as a message. Raises LimitExceeded
+        (EAGAIN).
+        """
+        limits, bucket = self._limits, self._requests
+        if bucket is not None and not bucket.take(monotonic_s(), count):
             raise LimitExceeded(
                 f"more than {limits.guest_burst} requests at once or {limits.guest_rate_per_s} a second, the limit for "
-                f"guests: wait {bucket.wait_s():.3f} s and send this one again",
+                f"guests: wait {bucket.wait_s(count):.3f} s and send this one again",
                 errno.EAGAIN,
             )
 
@@ -337,7 +360,7 @@ ROLEMASKS = {
     Role.KEEPER: ROLE_KEEPER,
 }
 """Rolemasks of the roles in a message's header."""
-SUBMISSIONS = ("job-manager.submit", "job-ingest.submit")
+SUBMISSIONS = ("job-manager.submit", "job-manager.submit-array", "job-manager.when", "job-ingest.submit")
 KEEPER_NAME = "keeper"
 """Name of the key of an engine's keepers."""
 
@@ -444,7 +467,7 @@ def _not_yours_to_run(role: Role, owner: int) -> str:
 log = logger("access")
 
 NO_USER = 0xFFFFFFFE
-"""The userid of a key that belongs to no account: no job has it."""
+"""The userid of a peer that acts for no account, as of a key without one: no job has it."""
 
 
 class Identity(NamedTuple):
@@ -458,9 +481,7 @@ class Identity(NamedTuple):
 class Access:
     """The rules in force, and the keys; both are replaced as a whole."""
 
-    def __init__(
-        self, rules: AccessRules | None = None, keys: Mapping[bytes, AuthorizedKey] | None = None
-    ) -> None:
+    def __init__(self, rules: AccessRules | None = None, keys: Mapping[bytes, AuthorizedKey] | None = None) -> None:
         self.rules = rules or AccessRules()
         self.keys = dict(keys or {})
         self.owner = os.getuid()
@@ -516,7 +537,8 @@ class Access:
         return Role.GUEST if self.rules.allow_guests else None
 
     def _account_of(self, key: AuthorizedKey) -> int:
-        """Return the user for whom a key acts: owners and admins act for the instance, unless their key names a user.
+        """Return the user for whom a key acts: owners and admins act for the instance, unless their key names a
+        user.
         """
         if key.userid is not None:
             return key.userid

@@ -17,29 +17,46 @@ one without keys is open to every account of the machine, which it takes for the
 loopback, with a warning. A full disk ends nothing that runs: requests that need storage are refused while little space
 is left, so that the rest is enough for the ends of running jobs, and what is in progress when a write fails waits in
 memory, in order, until it can be written. Nothing is answered before.
+
+Messages as text, as they pass: for `fluxsched start --trace`, the tour of `make run` and `instance.trace`.
+
+Law: a trace is looked at, printed and pasted elsewhere, so what users keep in environments, and what their tasks read
+and write, is left out.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 from logging import DEBUG, INFO
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TextIO, TypeVar
 
 from fluxsched.errors import FluxschedError, Refused, RemoteProtocolError
-from fluxsched.messaging.peers import Access, OwnerOf, Peer, PeerLimits, Permissions, RpcRequest, owns_none
+from fluxsched.messaging.peers import (
+    NO_USER,
+    Access,
+    OwnerOf,
+    Peer,
+    PeerLimits,
+    Permissions,
+    RpcRequest,
+    owns_none,
+)
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import (
     CONTROL,
     NORESPONSE,
     REQUEST,
     RESPONSE,
+    ROLE_LOCAL,
     ROLE_NONE,
     ROLE_OWNER,
+    ROLE_USER,
     USERID_UNKNOWN,
     Message,
     decode,
@@ -52,11 +69,124 @@ from fluxsched.protocol.messages.common import CancelRequest
 from fluxsched.protocol.topics import IF_ROOM, IF_WRITABLE, answered, each_jobs
 from fluxsched.store.store import Store
 from fluxsched.system.files import LOCAL_NAME, SOCKET_NAME
-from fluxsched.system.log import logger
+from fluxsched.system.log import logger, message_fields, request_id
 from fluxsched.system.loop import Turns, error_answer, is_expected
 from fluxsched.transport.base import Arrived, KeyPair, Lost, Server, ServerKeys
 from fluxsched.transport.local import LocalServer
 from fluxsched.transport.zeromq import ZmqServer
+
+trace_log = logger("messages")
+
+Tracer = Callable[[str, Message], None]
+"""Takes a direction, `<- PEER` or `-> PEER`, and a message."""
+
+LINE_CHARS_MAX = 280
+"""A line where no terminal says how wide it is; an R of a large machine would fill the file."""
+HIDDEN = "(hidden)"
+"""Replacement for an environment."""
+_TASK_DATA = ("job-manager.input", "job-manager.output", "job-info.lookup", "job-info.eventlog-watch", "shell-")
+"""Topics of what tasks read and write, and of records as text, in which nothing can be hidden: their size is shown."""
+
+
+def printer(out: TextIO, beginnings: tuple[str, ...] = ("",)) -> Tracer:
+    """Return a tracer that prints one line a message whose topic has one of these prefixes: direction, peer, kind,
+    topic, payload.
+    """
+
+    def trace(direction: str, message: Message) -> None:
+        if message.topic.startswith(beginnings) and not is_sign_of_life(message):
+            out.write(cut(describe(direction, message), width(out)) + "\n")
+            out.flush()
+
+    return trace
+
+
+def with_log(trace: Tracer | None) -> Tracer | None:
+    """Return `trace`, and if lines for debugging are wanted, one that logs each message with the request's id."""
+    if not trace_log.isEnabledFor(DEBUG):
+        return trace
+
+    def logged(direction: str, message: Message) -> None:
+        if not is_sign_of_life(message):
+            kind = kind_of(message)
+            known = f" {request_id(message.matchtag)}" if message.matchtag else ""
+            extra = message_fields(message.matchtag, message.topic, direction.split(" ", 1)[1])
+            trace_log.debug("%s %s%s: %s", direction, kind, known, message.topic, extra=extra)
+        if trace is not None:
+            trace(direction, message)
+
+    return logged
+
+
+def is_sign_of_life(message: Message) -> bool:
+    """Return whether the message is an instance's ping of a module, or its response: that is every second, and no
+    news.
+    """
+    return message.topic.endswith(".ping") and message.payload is None
+
+
+def width(out: TextIO) -> int:
+    """Return the number of columns that a line may take: the terminal's, as it is now, else LINE_CHARS_MAX."""
+    if not out.isatty():
+        return LINE_CHARS_MAX
+    try:
+        return os.get_terminal_size(out.fileno()).columns or LINE_CHARS_MAX
+    except OSError:
+        return LINE_CHARS_MAX
+
+
+def cut(text: str, width: int) -> str:
+    """Return a text of at most `width` characters; an ellipsis marks omitted text."""
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def describe(direction: str, message: Message) -> str:
+    """Return one line for one message."""
+    return f"{direction:<16} {kind_of(message):<8} {message.topic:<24} {content(message)}".rstrip(" ")
+
+
+def kind_of(message: Message) -> Literal["request", "response"]:
+    """Return the kind of a message, except of control messages, which are as rare as they are small."""
+    return "request" if message.type == REQUEST else "response"
+
+
+def content(message: Message) -> str:
+    """Return the content of a message as text."""
+    if message.type != REQUEST and message.errnum == errno.ENODATA:
+        return "(end of stream)"
+    if message.type != REQUEST and message.errnum:
+        return f"error {message.errnum}: {(message.payload or b'').decode(errors='replace')}".rstrip()
+    if message.payload is not None and message.topic.startswith(_TASK_DATA):
+        return f"{len(message.payload)} bytes"
+    return payload_text(message.payload)
+
+
+def payload_text(payload: bytes | None) -> str:
+    """Return a payload as JSON, without the environments in it."""
+    if payload is None:
+        return ""
+    try:
+        value: Any = framing.unpack(framing.from_local(payload) if payload.startswith(b"{") else payload, dict)
+    except FluxschedError:
+        return f"{len(payload)} bytes"
+    return json.dumps(_without_environments(value), separators=(",", ":"), default=repr, ensure_ascii=False)
+
+
+def _without_environments(value: Any) -> Any:
+    """Return a value in which environments, and jobspecs that are texts, are replaced."""
+    if isinstance(value, dict):
+        return {key: HIDDEN if _is_secret(key, one) else _without_environments(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_without_environments(one) for one in value]
+    return value
+
+
+def _is_secret(key: object, value: object) -> bool:
+    name = str(key)
+    return "environment" in name or (name in ("J", "jobspec") and isinstance(value, str))
+
+
+# ---- router
 
 T = TypeVar("T")
 
@@ -323,7 +453,7 @@ class Router:
                 self._handle(request)
             except Exception as exc:
                 self._failed(request, exc)
-        elif not peer.rolemask & ROLE_OWNER:
+        elif peer.is_nobody or not peer.rolemask & ROLE_OWNER:
             self.drop_peer(peer, "only the owner may send anything but requests")
         elif message.type == RESPONSE:
             self._answer(peer, message)
@@ -539,7 +669,8 @@ class OutgoingCalls:
         return self._tag
 
     def end_call(self, peer: Peer, tag: int) -> Answered | None:
-        """End a call; return the callback for the response of `peer`; None for a call that is over, or another peer's.
+        """End a call; return the callback for the response of `peer`; None for a call that is over, or another
+        peer's.
         """
         call = self._open.get(tag)
         if call is None or call.peer is not peer:
@@ -562,12 +693,15 @@ class OutgoingCalls:
 
 # ---- conversion of payloads
 
+
 def convert_request(peer: Peer, message: Message) -> None:
     """Set the credentials, and convert a local peer's JSON. Raises RemoteProtocolError if it is not JSON.
 
-    A local owner may act as another user (RFC 12), and Flux's tests do.
+    A local owner may act as another user (RFC 12), and Flux's tests do; a peer that has given up its rights is nobody.
     """
-    may_pretend = peer.json and peer.rolemask & ROLE_OWNER
+    if peer.is_nobody:
+        message.userid, message.rolemask = NO_USER, ROLE_USER | (peer.rolemask & ROLE_LOCAL)
+    may_pretend = peer.is_nobody or (peer.json and peer.rolemask & ROLE_OWNER)
     if not may_pretend or message.userid == USERID_UNKNOWN:
         message.userid = peer.userid
     if not may_pretend or message.rolemask == ROLE_NONE:
@@ -594,6 +728,7 @@ def convert_outgoing(peer: Peer, message: Message) -> None:
 
 
 # ---- answers in steps
+
 
 def in_steps(turns: Turns, request: RpcRequest, looking: Iterator[T | None], then: Callable[[T], None]) -> None:
     """Look until something is found, then call; a fault on the way ends the request."""

@@ -421,7 +421,8 @@ def _checked(kind: Any, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any
 
 
 def _is_open(kind: Any) -> bool:
-    """Return whether some part of `kind` is declared as Any: only then can a sender put in more than the class names.
+    """Return whether some part of `kind` is declared as Any: only then can a sender put in more than the class
+    names.
     """
     found: list[Any] = [msgspec.inspect.type_info(kind)]
     seen: list[Any] = []
@@ -590,9 +591,7 @@ def _item(message: Message) -> _Packed | None:
     return type_, topic, message.flags & _INTENT, aux1, message.matchtag, payload
 
 
-def _message(
-    outer: Message, type_: int, topic: str, flags: int, aux1: int, matchtag: int, raw: msgspec.Raw
-) -> Message:
+def _message(outer: Message, type_: int, topic: str, flags: int, aux1: int, matchtag: int, raw: msgspec.Raw) -> Message:
     if topic == BUNDLE_TOPIC or "\0" in topic:
         raise RemoteProtocolError(f"bundle: topic {topic!r}: a bundle cannot contain a bundle, nor a topic a NUL")
     flags = flags & _INTENT | outer.flags & ROUTE | TOPIC

@@ -186,7 +186,8 @@ class PmiServer:
         return self._leave_barrier()
 
     def left_elsewhere(self, number: int, who: str) -> list[PmiEffect]:
-        """Take the news that a task of another host, in words, has left the program before the barrier of this number.
+        """Take the news that a task of another host, in words, has left the program before the barrier of this
+        number.
         """
         if self._gone_elsewhere is None or number < self._gone_elsewhere[0]:
             self._gone_elsewhere = number, who

@@ -22,11 +22,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
-from fluxsched.core.group_change import GroupChange, GroupState, Properties, difference
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.outages import Outage, Outages, checked
-from fluxsched.core.parts import PartsByRank
-from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.resources import EMPTY_R, GroupChange, GroupState, Properties, ResourceSet, difference
+from fluxsched.core.rlite import PartsByRank
 from fluxsched.core.topology import Topology
 from fluxsched.errors import (
     InvalidTransition,
@@ -62,6 +61,7 @@ from fluxsched.protocol.messages.resource import (
     PropertyMap,
     ReleaseRequest,
     Shrink,
+    SparesMap,
     Update,
 )
 
@@ -94,6 +94,7 @@ def diagram(table: Mapping[S, Mapping[str, S]], start: S) -> str:
 
 # ---- acquire streams
 
+
 class AcquireState(Enum):
     """The state of a stream."""
 
@@ -117,9 +118,7 @@ TYPED = {
 
 PLAIN = {
     **TYPED,
-    AcquireState.STREAMING: {
-        event: after for event, after in TYPED[AcquireState.STREAMING].items() if event != "grow"
-    },
+    AcquireState.STREAMING: {event: after for event, after in TYPED[AcquireState.STREAMING].items() if event != "grow"},
 }
 """The plain dialect (today's RFC 28): it has no grow after the first response."""
 
@@ -160,8 +159,9 @@ def to_messages(change: GroupChange, typed: bool, to_json: Callable[[ResourceSet
         return [*made, message] if message != AcquireChange() else made
     if change.grow is not None:
         shares = str(change.online & joined), str(change.offline & joined)
-        made.append(Grow(to_json(change.grow), *shares, change.incomplete, _outages(change), _parts(change)))
-        change = replace(change, outages=None, parts=None)
+        outages, parts, spares = _outages(change), _parts(change), _spares(change)
+        made.append(Grow(to_json(change.grow), *shares, change.incomplete, outages, parts, spares))
+        change = replace(change, outages=None, parts=None, spares=None)
     if change.shrink:
         made.append(Shrink(str(change.shrink)))
     if offline:
@@ -170,24 +170,27 @@ def to_messages(change: GroupChange, typed: bool, to_json: Callable[[ResourceSet
         made.append(Online(str(online)))
     if change.is_update:
         added, removed, expiration_s = _update(change)
-        made.append(Update(expiration_s, added, removed, _switches(change), _outages(change), _parts(change)))
+        outages, parts, spares = _outages(change), _parts(change), _spares(change)
+        made.append(Update(expiration_s, added, removed, _switches(change), outages, parts, spares))
     return made
 
 
 def from_typed(message: AcquireResponse) -> GroupChange:
     """Return the change in a typed response. Raises InvalidValue."""
     match message:
-        case Grow(resources, online, offline, incomplete, outages, parts):
+        case Grow(resources, online, offline, incomplete, outages, parts, spares):
             grown, shares = ResourceSet.parse(resources), (Idset.parse(online), Idset.parse(offline))
             drained = None if parts is None else PartsByRank.parse(parts)
-            return GroupChange(grown, EMPTY, *shares, incomplete=incomplete, outages=_told(outages), parts=drained)
+            change = GroupChange(grown, EMPTY, *shares, incomplete=incomplete, outages=_told(outages), parts=drained)
+            return replace(change, spares=_spares_told(spares))
         case Shrink(targets):
             return GroupChange(shrink=Idset.parse(targets))
         case Online(targets):
             return GroupChange(online=Idset.parse(targets))
         case Offline(targets):
             return GroupChange(offline=Idset.parse(targets))
-    return replace(_updated(message), parts=None if message.parts is None else PartsByRank.parse(message.parts))
+    drained = None if message.parts is None else PartsByRank.parse(message.parts)
+    return replace(_updated(message), parts=drained, spares=_spares_told(message.spares))
 
 
 def from_first(message: AcquireFirst) -> GroupChange:
@@ -231,8 +234,13 @@ def _outages(change: GroupChange) -> list[OutageInfo] | None:
         return None
     return [
         OutageInfo(
-            name=each.name, targets=str(each.targets), from_=each.from_s, until=each.until_s,
-            every=each.every_s or None, reason=each.reason,
+            name=each.name,
+            targets=str(each.targets),
+            from_=each.from_s,
+            until=each.until_s,
+            every=each.every_s or None,
+            reason=each.reason,
+            reservation=each.is_reservation,
         )
         for each in change.outages.all
     ]
@@ -242,11 +250,24 @@ def _parts(change: GroupChange) -> list[Any] | None:
     return None if change.parts is None else change.parts.to_json()
 
 
+def _spares(change: GroupChange) -> SparesMap | None:
+    return None if change.spares is None else {str(rank): replaced for rank, replaced in change.spares.items()}
+
+
+def _spares_told(spares: SparesMap | None) -> dict[int, int] | None:
+    if spares is None:
+        return None
+    return {rank: replaced for text, replaced in spares.items() for rank in Idset.parse(text)}
+
+
 def _told(outages: list[OutageInfo] | None) -> Outages | None:
     if outages is None:
         return None
     return Outages([
-        checked(Outage(each.name, Idset.parse(each.targets), each.from_, each.until, each.every or 0.0, each.reason))
+        checked(Outage(
+            each.name, Idset.parse(each.targets), each.from_, each.until, each.every or 0.0, each.reason,
+            is_reservation=each.reservation,
+        ))
         for each in outages
     ])  # fmt: skip
 
@@ -257,12 +278,11 @@ def _texts(properties: Properties) -> dict[str, str] | None:
 
 # ---- a scheduler's end
 
+
 class AcquireClient:
     """One stream. `group` None speaks the plain dialect; `decode` is `codec.from_json` where payloads are JSON."""
 
-    def __init__(
-        self, group: str | None, *, decode: Callable[[bytes | None, Any], Any] = framing.unpack
-    ) -> None:
+    def __init__(self, group: str | None, *, decode: Callable[[bytes | None, Any], Any] = framing.unpack) -> None:
         self.group = group
         self.typed = group is not None
         self.state = AcquireState.IDLE
@@ -372,9 +392,7 @@ class AcquireServer:
         self._reported = EMPTY  # as of the last change made; the difference is the next offline and online
         self._made: list[GroupChange] = []
         self._grow: ResourceSet | None = None  # not made yet: availability still merges into it
-        self._is_incomplete = False  # that grow
-        self._outages: Outages | None = None  # told by that grow
-        self._parts: PartsByRank | None = None  # told by that grow
+        self._told = GroupChange()  # what that grow says beside its targets
         self._updates: list[GroupChange] = []
 
     @property
@@ -400,8 +418,10 @@ class AcquireServer:
         joined = change.joined
         if change.grow is not None:
             self._make()
-            self._grow, self._is_incomplete, self._outages = change.grow, change.incomplete, change.outages
-            self._parts = change.parts if self._accept_parts else None
+            self._grow, parts = change.grow, change.parts if self._accept_parts else None
+            self._told = GroupChange(
+                incomplete=change.incomplete, outages=change.outages, parts=parts, spares=change.spares
+            )
             self.targets |= joined
             self._reported |= change.online & joined
             self._online |= change.online & joined
@@ -419,7 +439,8 @@ class AcquireServer:
             of_R = change.expiration_s, change.property_add, change.property_remove, change.topology  # noqa: N806
             told = change.grow is None
             outages, parts = change.outages if told else None, change.parts if told and self._accept_parts else None
-            update = GroupChange(None, EMPTY, EMPTY, EMPTY, *of_R, outages=outages, parts=parts)
+            spares = change.spares if told and self.typed else None
+            update = GroupChange(None, EMPTY, EMPTY, EMPTY, *of_R, outages=outages, parts=parts, spares=spares)
             if update.is_update:
                 self._updates.append(update)
 
@@ -440,9 +461,7 @@ class AcquireServer:
         grow, self._grow = self._grow, None
         if grow is not None:
             online = self._reported & grow.ranks
-            shares = online, grow.ranks - online
-            told = self._outages, self._parts
-            self._made.append(GroupChange(grow, EMPTY, *shares, None, {}, {}, None, self._is_incomplete, *told))
+            self._made.append(replace(self._told, grow=grow, online=online, offline=grow.ranks - online))
         if self._reported != self._online:
             before = GroupState(EMPTY_R, self.targets, self._reported)
             if (change := difference(before, before._replace(online=self._online))) is not None:
@@ -541,7 +560,8 @@ class Calls:
         return Answer(call.token, message.payload, None, done)
 
     def cancel(self, matchtag: int, topic: str) -> Message:
-        """Return the request that ends the stream `matchtag` of `topic`; its last response (ENODATA) is still to come.
+        """Return the request that ends the stream `matchtag` of `topic`; its last response (ENODATA) is still to
+        come.
         """
         call = self._calls.get(matchtag)
         if call is not None:

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from fluxsched.core.role import Role
-from fluxsched.protocol.messages import flux, instance, jobs, resource, sched
+from fluxsched.protocol.messages import flux, instance, jobs, resource
 from fluxsched.protocol.messages.common import (
     AttrRequest,
     AttrResponse,
@@ -78,6 +78,7 @@ ADMINS: Final = Right(Role.ADMIN)
 OWNER: Final = Right(Role.OWNER)
 KEEPERS: Final = Right(Role.OWNER, is_keepers=True)
 SUBMIT: Final = Right(Role.OWNER, is_users=True)
+CHECK: Final = Right(Role.ADMIN, is_users=True)
 PROGRAMS: Final = Right(Role.OWNER, Scope.RUN, is_users=True)
 
 
@@ -184,6 +185,7 @@ _RESOURCE = _service(
 _JOB_MANAGER = _service(
     "job-manager",
     submit=(jobs.SubmitRequest, jobs.SubmitResponse, "submit a job", SUBMIT, IF_ROOM),
+    submit_array=(jobs.SubmitArrayRequest, jobs.SubmitArrayResponse, "submit jobs that are alike", SUBMIT, IF_ROOM),
     wait=(jobs.WaitRequest, jobs.WaitResponse, "wait until a job is inactive", GUESTS_OWN),
     wait_all=(jobs.WaitAllRequest, jobs.WaitResponse, "wait until many jobs are inactive", GUESTS_OWN, STREAM),
     wait_all_cancel=(CancelRequest, None, "end a wait-all stream", GUESTS),
@@ -220,20 +222,22 @@ _JOB_MANAGER = _service(
     input=(jobs.InputRequest, Empty, "send input to a job's tasks", PROGRAMS),
     exec=(jobs.ExecRequest, jobs.ExecResponse, "run a command beside a job's tasks", PROGRAMS, STREAM),
     exec_cancel=(CancelRequest, None, "end a command", SUBMIT),
+    when=(jobs.WhenRequest, jobs.WhenResponse, "when jobs would start that are not submitted", SUBMIT),
     why=(jobs.WhyRequest, jobs.WhyResponse, "why a job is not running", GUESTS_SEEN),
+    usage=(jobs.UsageRequest, jobs.UsageResponse, "what a running job has used so far", GUESTS_OWN),
     reasons=(ReasonsRequest, ReasonsResponse, "why many jobs wait", GUESTS_SEEN),
     running=(RunningRequest, RunningResponse, "jobs that hold resources, the largest first", GUESTS),
     sched_hello=(
-        sched.HelloRequest,
-        sched.HelloResponse,
+        jobs.HelloRequest,
+        jobs.HelloResponse,
         "register a scheduler; the running jobs follow",
         OWNER,
         STREAM,
     ),
-    sched_ready=(sched.ReadyRequest, sched.ReadyResponse, "a scheduler accepts alloc requests", OWNER),
-    sched_save=(sched.SaveRequest, Empty, "keep a scheduler's state for the next one of its groups", OWNER, IF_ROOM),
-    sched_grow=(sched.GrowRequest, Empty, "an elastic job gets more targets", OWNER, STORED),
-    sched_shrink=(sched.ShrinkRequest, Empty, "an elastic job is to leave targets", OWNER, STORED),
+    sched_ready=(jobs.ReadyRequest, jobs.ReadyResponse, "a scheduler accepts alloc requests", OWNER),
+    sched_save=(jobs.SaveRequest, Empty, "keep a scheduler's state for the next one of its groups", OWNER, IF_ROOM),
+    sched_grow=(jobs.GrowRequest, Empty, "an elastic job gets more targets", OWNER, STORED),
+    sched_shrink=(jobs.ShrinkRequest, Empty, "an elastic job is to leave targets", OWNER, STORED),
     queue_list=(Empty, jobs.QueueListResponse, "names of the queues", GUESTS),
     queue_status=(jobs.QueueStatusRequest, jobs.QueueStatus, "one queue's state", GUESTS),
     queue_enable=(jobs.QueueEnableRequest, Empty, "enable or disable submission to a queue", ADMINS, IF_ROOM),
@@ -244,21 +248,22 @@ _JOB_MANAGER = _service(
 _SCHED = _service(
     "sched",
     alloc=(
-        sched.AllocRequest,
-        sched.AllocResponse,
+        jobs.AllocRequest,
+        jobs.AllocResponse,
         "request resources for a job; matched by id, several responses",
         OWNER,
     ),
-    free=(sched.FreeRequest, None, "free a job's resources", OWNER),
-    cancel=(sched.SchedCancelRequest, None, "cancel an alloc request", OWNER),
-    prioritize=(sched.PrioritizeRequest, None, "new priorities of waiting jobs", OWNER),
-    expiration=(sched.ExpirationRequest, Empty, "change a running job's expiration", OWNER),
-    permit=(sched.PermitRequest, Empty, "permit a job for which a plugin waits, or refuse it", ADMINS),
-    why=(sched.SchedWhyRequest, sched.SchedWhyResponse, "why a job waits", ADMINS),
+    free=(jobs.FreeRequest, None, "free a job's resources", OWNER),
+    cancel=(jobs.SchedCancelRequest, None, "cancel an alloc request", OWNER),
+    prioritize=(jobs.PrioritizeRequest, None, "new priorities of waiting jobs", OWNER),
+    expiration=(jobs.ExpirationRequest, Empty, "change a running job's expiration", OWNER),
+    permit=(jobs.PermitRequest, Empty, "permit a job for which a plugin waits, or refuse it", ADMINS),
+    when=(jobs.SchedWhenRequest, jobs.WhenResponse, "when jobs would start that are not submitted", ADMINS),
+    why=(jobs.SchedWhyRequest, jobs.SchedWhyResponse, "why a job waits", ADMINS),
     reasons=(SchedReasonsRequest, ReasonsResponse, "why many jobs wait", ADMINS),
     plan=(PlanRequest, PlanResponse, "when and where waiting jobs will start", COUNTS),
-    accounts=(sched.AccountsRequest, sched.AccountsResponse, "accounts: usage, shares, limits", COUNTS),
-) | _service("feasibility", check=(sched.FeasibilityRequest, Empty, "check whether a jobspec could ever run", ADMINS))
+    accounts=(jobs.AccountsRequest, jobs.AccountsResponse, "accounts: usage, shares, limits", COUNTS),
+) | _service("feasibility", check=(jobs.FeasibilityRequest, Empty, "check whether a jobspec could ever run", CHECK))
 
 _ADMIN = (
     _service(
@@ -288,6 +293,10 @@ _ADMIN = (
         restart=(Empty, Empty, "restart it in place; its jobs continue", OWNER),
         trace=(TraceRequest, TraceResponse, "messages as they pass", OWNER, STREAM),
         trace_cancel=(CancelRequest, None, "end a trace stream", OWNER),
+        notice_add=(instance.NoticeAddRequest, instance.NoticeAddResponse, "show all users a text", ADMINS, IF_ROOM),
+        notice_remove=(instance.NoticeRemoveRequest, Empty, "remove notices, some or all", ADMINS, IF_WRITABLE),
+        notice_list=(Empty, instance.NoticesResponse, "notices that are shown to users", GUESTS),
+        renounce=(Empty, Empty, "act as a guest without an account from now on", GUESTS),
         goodbye=(Empty, None, "a peer disconnects cleanly", GUESTS),
     )
     | _service(

@@ -29,17 +29,17 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fluxsched.core.group_change import GroupChange, GroupState, difference, with_own_topology
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.outages import NO_OUTAGES, Outages
-from fluxsched.core.parts import NO_PARTS, PartsByRank
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.outages import NO_OUTAGES, Outages, seen_by
+from fluxsched.core.resources import NO_SPARES, GroupChange, GroupState, ResourceSet, difference, with_own_topology
+from fluxsched.core.rlite import NO_PARTS, PartsByRank
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.resource.drain import Drain, Drains, Monitor, TargetUse
 from fluxsched.resource.effects import Outbox, Saved, StoredRow, ToAcquirer
 from fluxsched.resource.inventory import (
     DEFAULT,
     EXCLUDE,
+    SPARES,
     Groups,
     Inventory,
     PropertyOverrides,
@@ -76,15 +76,17 @@ class Session:
             self.unreleased |= leaving
 
     def change(
-        self, resources: ResourceSet, members: Idset, usable: Idset, outages: Outages, parts: PartsByRank
-    ) -> GroupChange | None:
+        self, resources: ResourceSet, members: Idset, usable: Idset, outages: Outages, parts: PartsByRank,
+        spares: Mapping[int, int],
+    ) -> GroupChange | None:  # fmt: skip
         """Return the change since the last report; the plain dialect has no grow, so targets that join are not
         reported.
         """
         if self.typed:
             self.targets = members
         before = self.reported
-        self.reported = GroupState(resources, self.targets, self.targets & usable, outages, parts)
+        mine = spares_in(self.targets, spares)
+        self.reported = GroupState(resources, self.targets, self.targets & usable, outages, parts, mine)
         return difference(before, self.reported)
 
 
@@ -98,6 +100,7 @@ class Sessions:
         self._of: dict[str, Session] = {}
         self.outages = NO_OUTAGES
         self.parts = NO_PARTS
+        self.spares = NO_SPARES
 
     def get(self, group: str) -> Session | None:
         """Return the acquisition of a group."""
@@ -128,21 +131,24 @@ class Sessions:
         if typed != (group is not None):
             raise RemoteProtocolError("a typed acquire names a group, a plain one does not: give {'group': NAME} or {}")
         name = DEFAULT if group is None else group
-        if name == EXCLUDE:
-            raise Refused(f"group {name!r} cannot be acquired: its targets are excluded from scheduling", errno.EPERM)
+        if name in (EXCLUDE, SPARES):
+            why = "excluded from scheduling" if name == EXCLUDE else "spares, which join the group of what they replace"
+            raise Refused(f"group {name!r} cannot be acquired: its targets are {why}", errno.EPERM)
         members = self._groups.targets_of(name)
         if name in self._of:
             raise Refused(f"group {name!r} is acquired already: one acquirer a group, disconnect it first", errno.EBUSY)
         resources = self._targets.resources
         shared = resources.shared if name == DEFAULT else ()  # what belongs to no target is in one place: never twice
         online, grow = members & usable, resources.restrict(members).with_shared(shared)
-        reported = GroupState(resources, members, online, self.outages, self.parts)
+        known = seen_by(self.outages, name)
+        spares = spares_in(members, self.spares)
+        reported = GroupState(resources, members, online, known, self.parts, spares)
         self._of[name] = Session(acquirer, name, typed, reported)
         incomplete = not members and name in self._groups.mirrors
-        outages, parts = self.outages or None, self.parts or None
+        outages, parts = known or None, self.parts or None
         shares = online, members - online
         change = GroupChange(
-            with_own_topology(grow), EMPTY, *shares, incomplete=incomplete, outages=outages, parts=parts
+            with_own_topology(grow), EMPTY, *shares, None, {}, {}, None, incomplete, outages, parts, spares or None
         )
         self._out.put(ToAcquirer(acquirer, change, name))
 
@@ -175,7 +181,8 @@ class Sessions:
         """Tell every acquirer what changed in its group since the last report."""
         resources, members = self._targets.resources, self._groups.members
         for session in self._of.values():
-            change = session.change(resources, members[session.group], usable, self.outages, self.parts)
+            known = seen_by(self.outages, session.group)
+            change = session.change(resources, members[session.group], usable, known, self.parts, self.spares)
             if change is not None:
                 self._out.put(ToAcquirer(session.acquirer, change, session.group))
 
@@ -193,7 +200,13 @@ class Sessions:
             assert session.reported.online == targets & usable, "the usable targets of an acquirer were not reported"
 
 
+def spares_in(targets: Idset, spares: Mapping[int, int]) -> Mapping[int, int]:
+    """Return those of the spares that are among the targets."""
+    return {rank: replaced for rank, replaced in spares.items() if rank in targets} if spares else NO_SPARES
+
+
 # ---- moves
+
 
 class Moves:
     """The one place where a target changes its group."""
@@ -234,10 +247,11 @@ class Moves:
         groups.aim(targets, goal)
         home = targets & members[goal] & groups.waiting
         groups.waiting -= home
-        self._drains.lift(self._drains.made_for_move(home), "the move was called off", user, now_s)
+        lift_for_move(self._drains, home, "the move was called off", user, now_s)
         moving = targets - groups.all_leaving - members[goal]
         if graceful:
-            self._drains.drain_for_move(moving & self._target_use.held, goal, user, now_s)
+            drain = Drain(now_s, f"moving to group {goal}", user, for_move=True)
+            self._drains.add(moving & self._target_use.held, drain)
             groups.waiting |= moving
         else:
             self.begin(moving)
@@ -310,7 +324,7 @@ class Moves:
         if goal == EXCLUDE:
             drains.lift(arrived, "excluded", None, now_s)
         else:
-            drains.lift(drains.made_for_move(arrived), f"moved to group {goal}" if goal else "lost", None, now_s)
+            lift_for_move(drains, arrived, f"moved to group {goal}" if goal else "lost", None, now_s)
 
     def _post_release(self, source: str, goal: str | None, targets: Idset, now_s: float) -> None:
         context = {"idset": str(targets), "nodelist": self._targets.nodelist(targets), "from": source}
@@ -322,6 +336,7 @@ class Moves:
 
 
 # ---- reloads
+
 
 @dataclass(frozen=True, slots=True)
 class ReloadPlan:
@@ -381,6 +396,7 @@ def refuse_held(plan: ReloadPlan, targets: Targets, groups: Groups, held: Idset)
 
 # ---- restarts
 
+
 class Restorer:
     """The rows that have not found their target."""
 
@@ -423,7 +439,7 @@ class Restorer:
         assigned: dict[str, list[int]] = {}
         for rank, tables in found:
             if "drain" in tables:
-                self._drains.restore(rank, Drain.from_row(tables["drain"]))
+                self._drains.restore(rank, tables["drain"])
             if "parts" in tables:
                 self._parts.restore(rank, tables["parts"])
             if "property" in tables:
@@ -459,20 +475,20 @@ class Restorer:
             rank = self._targets.rank(key_host(key))
             if rank is None or "drain" not in tables:
                 continue
-            if self._drains.get(rank) is None:
-                drain = Drain.from_row(tables["drain"])
-                self._drains.restore(rank, drain)
-                self._out.save("drain", self._targets.key(rank), drain.to_row())
+            if rank not in self._drains.drained:
+                self._drains.restore(rank, tables["drain"])
+                self._out.save("drain", self._targets.key(rank), dict(tables["drain"]))
             self._waiting[key] = {table: row for table, row in tables.items() if table != "drain"}
             self._out.save("drain", key, None)
 
 
-def settled_leftovers(drains: Drains, groups: Groups) -> Idset:
-    """Drains made for moves that have ended: nothing else would undo them."""
-    return drains.made_for_move(drains.drained) - groups.moving if drains.drained else EMPTY
+def lift_for_move(drains: Drains, targets: Idset, why: str, user: str | None, now_s: float) -> None:
+    """Lift the drains of graceful moves that have ended."""
+    drains.lift(targets, why, user, now_s, which=lambda each: each.for_move)
 
 
 # ---- presence
+
 
 class Presence:
     """Changes which targets there are; callers have checked that they may."""
@@ -526,6 +542,7 @@ class Presence:
         if joined:
             self._arrive(joined, plan.fresh, plan.configured, now_s)
         self.lose(plan.vanished, now_s)
+        self._monitor.gone -= plan.vanished  # taken out of the site, not failed
         self._moves.settle(plan.changed, now_s)
 
     def _arrive(self, joined: Idset, fresh: Idset, configured: Mapping[str, Idset], now_s: float) -> None:
@@ -533,6 +550,7 @@ class Presence:
         self._targets.lost -= joined
         self._groups.adopt(fresh, configured)
         self._restorer.apply_rows(fresh)
+        lift_for_move(self._drains, fresh - self._groups.moving, "the move is over", None, now_s)
         self._targets.replace(self._overrides.applied(self._targets.resources, joined))
         self._post("join", joined, now_s)
         self._drains.lift(joined & self._groups.goals[EXCLUDE], "excluded", None, now_s)
@@ -545,10 +563,12 @@ class Presence:
 
 # ---- mirrors of another instance's targets
 
+
 def with_mirror(
     targets: Targets, configured: Mapping[str, Idset], group: str, theirs: ResourceSet
 ) -> tuple[Inventory, dict[str, Idset]] | None:
-    """Return the inventory and its groups with `theirs`, in whatever ranks, as the whole of `group`; None if they are.
+    """Return the inventory and its groups with `theirs`, in whatever ranks, as the whole of `group`; None if they
+    are.
     """
     admitted = targets.admit(theirs).resources
     mine = configured.get(group, EMPTY) & targets.present
@@ -561,7 +581,7 @@ def with_mirror(
     former = set(whole.hosts(configured.get(group, EMPTY)).hosts)
     kept = whole.topology.restrict([host for host in whole.topology.leaf_of if host not in former])
     added = added.with_topology(kept | theirs.topology)
-    return Inventory(added, targets.method, targets.dynamic), groups | {group: ranks}
+    return Inventory(added, targets.method, targets.dynamic, targets.withheld), groups | {group: ranks}
 
 
 def _describes(known: ResourceSet, admitted: ResourceSet) -> bool:

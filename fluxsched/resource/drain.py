@@ -2,10 +2,12 @@
 
 Laws: a request to drain (an administrator takes a target out of service for new jobs; who, when and why are stored)
 is refused whole, naming all offenders, or done whole. A drain belongs to the host, survives a restart, and stays with
-a lost target. One made for a graceful move (`for_move`) is undone by the move, one that an outage made (`outage` is
-its name) by its end; as soon as a person overwrites it, it is theirs and stays, as is one that a program of the site
-made. Of presence, only a change is an event; only online targets are torpid: one that goes offline stops being
-torpid, and one that comes back is lively.
+a lost target. A target is drained as long as it has a reason. It has at most one of each source: a graceful move, an
+outage, a program of the site, each text of a person; a source adds its own beside the others and lifts just that one,
+while an undrain that does not name one lifts all, and an overwrite replaces all. The journal has what changes, in one
+event for all targets of a call whatever other reasons they have: a reason that is added is a `drain` with `overwrite`
+0, one that is lifted while others stay a `drain-lift`. Of presence, only a change is an event; only online targets are
+torpid: one that goes offline stops being torpid, and one that comes back is lively.
 
 A target is held, by the job manager's record, from the moment its scheduler's success arrives until the stored
 `release` that names it; several jobs may share a target. Every change costs the size of the job, not of the machine.
@@ -14,17 +16,21 @@ A target is held, by the job manager's record, from the moment its scheduler's s
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.text import printable
 from fluxsched.errors import InvalidValue, LimitExceeded, LocalProtocolError, Refused
 from fluxsched.resource.effects import Outbox
 from fluxsched.resource.inventory import Targets, are
 
-OVERWRITE = {"none": 0, "update": 0, "overwrite": 1, "force-overwrite": 2}
+ADD = "add"
+"""Mode of a drain request, ours: a further reason is kept beside those that are there."""
+
+OVERWRITE = {"none": 0, "update": 0, ADD: 0, "overwrite": 1, "force-overwrite": 2}
 """Each mode of a drain request and the `overwrite` that RFC 44 records for it."""
 
 PROGRAM_USERS = "fluxsched:"
@@ -33,10 +39,13 @@ PROGRAM_USERS = "fluxsched:"
 REASON_CHARS_MAX = 1024
 """A reason is a line for people; it is stored once a target and repeated in every status."""
 
+REASONS_MAX = 16
+"""Reasons of persons that a target, or a part of one, may have at once: all are shown in one line."""
+
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Why, since when (seconds since the epoch) and by whom a target is drained."""
+    """One reason for which a target is drained, since when (seconds since the epoch) and by whom."""
 
     timestamp_s: float
     reason: str | None = None
@@ -45,6 +54,23 @@ class Drain:
     outage: str = ""
     until_s: float = inf
     """When it ends by itself, seconds since the epoch."""
+
+    @property
+    def is_planned(self) -> bool:
+        """Return whether an outage or a move made it."""
+        return self.for_move or bool(self.outage)
+
+    @property
+    def is_personal(self) -> bool:
+        """Return whether a person made it."""
+        return not self.is_planned and not (self.user or "").startswith(PROGRAM_USERS)
+
+    @property
+    def source(self) -> tuple[str | None, ...]:
+        """Return what made it: of each source a target has one reason at most."""
+        if self.is_planned:
+            return ("outage", self.outage) if self.outage else ("move", None)
+        return ("person", self.user, self.reason) if self.is_personal else ("program", self.user)
 
     def to_row(self) -> dict[str, Any]:
         """Return the drain as it is stored."""
@@ -63,15 +89,38 @@ class Drain:
         return cls(float(row["timestamp"]), row.get("reason"), row.get("user"), for_move, outage, until_s)
 
 
+DrainReasons = tuple[Drain, ...]
+"""Reasons that keep a target drained, the oldest first."""
+
+
+def reasons_from_row(row: Mapping[str, Any]) -> DrainReasons:
+    """Return the reasons of a target that were stored."""
+    return tuple([Drain.from_row(each) for each in (row, *row.get("also", ()))])
+
+
+def _to_row(reasons: DrainReasons) -> dict[str, Any]:
+    first, *others = [each.to_row() for each in reasons]
+    return first | {"also": others} if others else first
+
+
+def joined_reason(reasons: DrainReasons) -> str | None:
+    """Return the reasons as one line, each text once; None if there are none in words."""
+    return "; also: ".join(dict.fromkeys([each.reason for each in reasons if each.reason])) or None
+
+
 @dataclass(frozen=True, slots=True)
 class DrainStatus:
-    """One line of the drain status; `state` is `draining` while a job holds the targets, then `drained`."""
+    """One line of the drain status; `state` is `draining` while a job holds the targets, then `drained`.
+
+    Of several `reasons`, timestamp and user are those of the first, and `until_s` is when the last one ends.
+    """
 
     timestamp_s: float
     reason: str | None
     user: str | None
     state: str
     until_s: float = inf
+    reasons: DrainReasons = ()
 
 
 class Drains:
@@ -81,25 +130,28 @@ class Drains:
         self.drained = EMPTY
         self._targets = targets
         self._out = out
-        self._of: dict[int, Drain] = {}
-        self._ends_s: dict[int, float] = {}  # of those that end by themselves
+        self._of: dict[int, DrainReasons] = {}
+        self._ends_s: dict[int, float] = {}  # of those with a reason that ends by itself
+        self._planned: set[int] = set()  # of those that outages and moves alone made
 
     @property
     def next_s(self) -> float:
         """Return when the next drain ends by itself; `inf` if none does."""
         return min(self._ends_s.values(), default=inf)
 
-    def due(self, now_s: float) -> Idset:
-        """Return the targets whose drains end by themselves, and should have by now."""
-        return Idset.of([rank for rank, end_s in self._ends_s.items() if end_s <= now_s])
+    def end_due(self, now_s: float) -> None:
+        """Lift what ends by itself, and should have by now."""
+        due = Idset.of([rank for rank, end_s in self._ends_s.items() if end_s <= now_s])
+        self.lift(due, "its time is over", None, now_s, which=lambda each: each.until_s <= now_s)
 
-    def get(self, rank: int) -> Drain | None:
-        """Why this target is drained, None if it is not."""
-        return self._of.get(rank)
+    @property
+    def unplanned(self) -> Idset:
+        """Return the drained targets without those that outages and moves alone have drained."""
+        return self.drained - Idset.of(self._planned) if self._planned else self.drained
 
-    def restore(self, rank: int, drain: Drain) -> None:
-        """Take up a stored drain."""
-        self._set(rank, drain)
+    def restore(self, rank: int, row: Mapping[str, Any]) -> None:
+        """Take up the stored reasons of a target."""
+        self._set(rank, reasons_from_row(row))
         self.drained |= Idset.of([rank])
 
     def drain(
@@ -116,79 +168,106 @@ class Drains:
 
         none: none may be drained for a reason. update: the new ones are drained, reasons are kept. Both give a reason
         to those that are drained without one.
-        overwrite: reasons replaced, timestamps kept. force-overwrite: both replaced.
-        Raises InvalidValue (EINVAL) for targets that are unknown, lost or excluded, Refused (EEXIST) for drained ones.
+        overwrite: reasons replaced, timestamps kept. force-overwrite: both replaced. add: reasons kept beside this one.
+        Raises InvalidValue (EINVAL) for targets that are unknown, lost or excluded, Refused (EEXIST) for drained ones,
+        LimitExceeded for those with REASONS_MAX.
         """
         mode = checked_mode(mode)
         check_reason(reason)
         self._refuse(targets, mode, excluded)
-        fresh, overwrite = targets - self.drained, OVERWRITE[mode]
+        made, overwrite = Drain(now_s, reason, user, until_s=until_s), OVERWRITE[mode]
+        if mode == ADD:
+            self._check_room(targets, made)
+            self.add(targets, made)
+            return
         if overwrite:
-            self._overwrite(targets, Drain(now_s, reason, user, until_s=until_s), keep_time=overwrite == 1)
+            self._overwrite(targets, made, keep_time=overwrite == 1)
             self._post_drain(targets, reason, overwrite, user, now_s)
             return
-        self._overwrite(fresh, Drain(now_s, reason, user, until_s=until_s), keep_time=False)
+        fresh = targets - self.drained
+        self._overwrite(fresh, made, keep_time=False)
         self._post_drain(fresh, reason, 0, user, now_s)
         blank = targets - fresh - self._with_reason(targets - fresh) if reason else EMPTY
-        self._overwrite(blank, Drain(now_s, reason, user, until_s=until_s), keep_time=True)
+        self._overwrite(blank, made, keep_time=True)
         self._post_drain(blank, reason, 1, user, now_s)
 
-    def drain_for_move(self, targets: Idset, group: str, user: str | None, now_s: float) -> None:
-        """Drain those that are not drained yet until they have moved to `group`."""
-        fresh, reason = targets - self.drained, f"moving to group {group}"
-        self._overwrite(fresh, Drain(now_s, reason, user, for_move=True), keep_time=False)
-        self._post_drain(fresh, reason, 0, user, now_s)
-
-    def drain_for_outage(
-        self, targets: Idset, name: str, reason: str, user: str | None, now_s: float, takes_over: bool = False
-    ) -> None:
-        """Drain those that are not drained yet until this outage is over; `takes_over`: all of them, whose own is."""
-        fresh = targets if takes_over else targets - self.drained
-        self._overwrite(fresh, Drain(now_s, reason, user, outage=name), keep_time=False)
-        self._post_drain(fresh, reason, OVERWRITE["force-overwrite"] if takes_over else 0, user, now_s)
-
-    def made_by(self, outage: str) -> Idset:
-        """Return the targets that are drained by this outage."""
-        return Idset.of([rank for rank, drain in self._of.items() if drain.outage == outage])
+    def add(self, targets: Idset, made: Drain) -> None:
+        """Drain `targets` for this reason, too, in place of the one that its source has there, whose time is kept."""
+        source, fresh, added = made.source, targets - self.drained, list[int]()
+        replaced: dict[str, list[int]] = {}
+        self._overwrite(fresh, made, keep_time=False)
+        for rank in targets - fresh:
+            before = self._of[rank]
+            at = next((at for at, each in enumerate(before) if each.source == source), len(before))
+            mine = replace(made, timestamp_s=before[at].timestamp_s) if at < len(before) else made
+            after = (*before[:at], mine, *before[at + 1 :])
+            if after != before:
+                self._put(rank, after)
+                added.append(rank)
+                _note_lifted(replaced, rank, before, after)
+        self._post_lifted(replaced, None, made.user, made.timestamp_s)
+        self._post_drain(fresh | Idset.of(added), made.reason, 0, made.user, made.timestamp_s)
 
     def outages(self) -> set[str]:
         """Return the names of the outages that have drained some target."""
-        return {drain.outage for drain in self._of.values() if drain.outage}
+        return {each.outage for reasons in self._of.values() for each in reasons if each.outage}
 
-    def undrain(self, targets: Idset, reason: str | None, mode: str | None, user: str | None, now_s: float) -> None:
-        """Undrain `targets`. Without a mode all must be drained: Refused (EEXIST) names all that are not."""
-        mode = checked_mode(mode)
+    def undrain(
+        self, targets: Idset, reason: str | None, mode: str | None, user: str | None, now_s: float,
+        only: str | None = None,
+    ) -> None:  # fmt: skip
+        """Undrain `targets`, or lift the reason `only` of them. Without a mode all must be drained, for that reason:
+        Refused (EEXIST) names all that are not.
+        """
+        mode = checked_mode(mode, "undrain")
         check_reason(reason)
         _check_some(targets, "undrain")
         self._targets.require(targets, "undrain")
-        idle = targets - self.drained
+        which = reason_is(only)
+        idle = targets - self.having(targets, which)
         if idle and mode == "none":
-            described = f"{self._targets.describe(idle)} {are(idle)} not drained"
-            raise Refused(f"cannot undrain: {described}; `--force` undrains the others", errno.EEXIST)
-        self.lift(targets, reason, user, now_s, OVERWRITE[mode])
+            described = f"{self._targets.describe(idle)} {are(idle)} not {drained_text(only)}"
+            raise Refused(f"cannot undrain: {described}", errno.EEXIST)
+        self.lift(targets, reason, user, now_s, OVERWRITE[mode], which)
 
-    def lift(self, targets: Idset, reason: str | None, user: str | None, now_s: float, overwrite: int = 0) -> None:
-        """Undrain those of them that are drained, with an event."""
-        lifted = targets & self.drained
-        if not lifted:
+    def lift(
+        self, targets: Idset, reason: str | None, user: str | None, now_s: float, overwrite: int = 0,
+        which: Callable[[Drain], bool] | None = None,
+    ) -> None:  # fmt: skip
+        """Undrain those of them that are drained, with an event; with `which`, lift only such reasons."""
+        gone, kept, lifted = targets & self.drained, list[int](), dict[str, list[int]]()
+        for rank in gone:
+            before = self._of[rank]
+            if which is not None and (after := tuple([each for each in before if not which(each)])):
+                kept.append(rank)
+                if after != before:
+                    self._put(rank, after)
+                    _note_lifted(lifted, rank, before, after)
+        self._post_lifted(lifted, reason, user, now_s)
+        gone -= Idset.of(kept)
+        if not gone:
             return
-        for rank in lifted:
+        for rank in gone:
             del self._of[rank]
             self._ends_s.pop(rank, None)
+            self._planned.discard(rank)
             self._out.save("drain", self._targets.key(rank), None)
-        self.drained -= lifted
-        self._out.post(now_s, "undrain", self._context(lifted, reason, overwrite, user))
+        self.drained -= gone
+        self._out.post(now_s, "undrain", self._context(gone, reason, overwrite, user))
 
-    def made_for_move(self, targets: Idset) -> Idset:
-        """Return the targets among these whose drain a graceful move made."""
-        return Idset.of([rank for rank in targets & self.drained if self._of[rank].for_move])
+    def having(self, targets: Idset, which: Callable[[Drain], bool] | None) -> Idset:
+        """Return the targets among these that are drained for such a reason, perhaps for others, too; None: for any."""
+        drained = targets & self.drained
+        return drained if which is None else Idset.of([rank for rank in drained if any(map(which, self._of[rank]))])
 
     def report(self, targets: Idset, held: Idset) -> dict[Idset, DrainStatus]:
         """Return the drained among `targets`, equal lines merged, by lowest rank; `held` by a job means draining."""
         merged: dict[DrainStatus, list[int]] = {}
         for rank in targets & self.drained:
-            drain, state = self._of[rank], "draining" if rank in held else "drained"
-            info = DrainStatus(drain.timestamp_s, drain.reason, drain.user, state, drain.until_s)
+            reasons, state = self._of[rank], "draining" if rank in held else "drained"
+            first, until_s = reasons[0], max([each.until_s for each in reasons])
+            several = reasons if len(reasons) > 1 else ()
+            info = DrainStatus(first.timestamp_s, joined_reason(reasons), first.user, state, until_s, several)
             merged.setdefault(info, []).append(rank)
         return {Idset.of(ranks): info for info, ranks in merged.items()}
 
@@ -208,46 +287,73 @@ class Drains:
         if faults:
             raise InvalidValue(f"cannot drain: {'; '.join(faults)}")
 
+    def _check_room(self, targets: Idset, made: Drain) -> None:
+        check_added(made.reason)
+        full = list[int]()
+        for rank in targets & self.drained:
+            of_persons = [each.reason for each in self._of[rank] if each.is_personal]
+            if made.is_personal and len(of_persons) >= REASONS_MAX and made.reason not in of_persons:
+                full.append(rank)
+        check_reasons(self._targets, full)
+
     def _with_reason(self, targets: Idset) -> Idset:
-        return Idset.of([rank for rank in targets if self._of[rank].reason])
+        return Idset.of([rank for rank in targets if any(each.reason for each in self._of[rank])])
 
     def _overwrite(self, targets: Idset, drain: Drain, keep_time: bool) -> None:
         for rank in targets:
             before = self._of.get(rank) if keep_time else None
             made = drain
             if before is not None:
-                user = drain.user if (before.user or "").startswith(PROGRAM_USERS) else before.user
-                made = replace(drain, timestamp_s=before.timestamp_s, user=user)
-            self._set(rank, made)
-            self._out.save("drain", self._targets.key(rank), made.to_row())
+                user = drain.user if (before[0].user or "").startswith(PROGRAM_USERS) else before[0].user
+                made = replace(drain, timestamp_s=before[0].timestamp_s, user=user)
+            self._put(rank, (made,))
         self.drained |= targets
 
-    def _set(self, rank: int, drain: Drain) -> None:
-        self._of[rank] = drain
+    def _put(self, rank: int, reasons: DrainReasons) -> None:
+        self._set(rank, reasons)
+        self._out.save("drain", self._targets.key(rank), _to_row(reasons))
+
+    def _set(self, rank: int, reasons: DrainReasons) -> None:
+        self._of[rank] = reasons
         self._ends_s.pop(rank, None)
-        if drain.until_s < inf:
-            self._ends_s[rank] = drain.until_s
+        if (end_s := min([each.until_s for each in reasons])) < inf:
+            self._ends_s[rank] = end_s
+        if all(each.is_planned for each in reasons):
+            self._planned.add(rank)
+        else:
+            self._planned.discard(rank)
 
     def _post_drain(self, targets: Idset, reason: str | None, overwrite: int, user: str | None, now_s: float) -> None:
         if targets:
             self._out.post(now_s, "drain", self._context(targets, reason, overwrite, user))
 
-    def _context(self, targets: Idset, reason: str | None, overwrite: int, user: str | None) -> dict[str, Any]:
+    def _post_lifted(
+        self, lifted: Mapping[str, list[int]], reason: str | None, user: str | None, now_s: float
+    ) -> None:  # fmt: skip
+        for only, ranks in lifted.items():
+            context = self._context(Idset.of(ranks), reason, None, user)
+            self._out.post(now_s, "drain-lift", context | {"only": only})
+
+    def _context(self, targets: Idset, reason: str | None, overwrite: int | None, user: str | None) -> dict[str, Any]:
         context: dict[str, Any] = {"idset": str(targets), "nodelist": self._targets.nodelist(targets)}
-        if reason is not None:
-            context["reason"] = reason
-        context["overwrite"] = overwrite
-        if user is not None:
-            context["user"] = user
-        return context
+        optional = (("reason", reason), ("overwrite", overwrite), ("user", user))
+        return context | {key: value for key, value in optional if value is not None}
 
 
-def checked_mode(mode: str | None) -> str:
-    """Return the mode of a drain request. Raises InvalidValue."""
+def _note_lifted(lifted: dict[str, list[int]], rank: int, before: DrainReasons, after: DrainReasons) -> None:
+    """Add the target to those of each text that it had for a reason, and has no more."""
+    left = {each.reason for each in after}
+    for text in dict.fromkeys([each.reason for each in before if each.reason not in left]):
+        lifted.setdefault(text or "", []).append(rank)
+
+
+def checked_mode(mode: str | None, purpose: str = "drain") -> str:
+    """Return the mode of a request to drain or undrain. Raises InvalidValue."""
     if mode is None:
         return "none"
-    if mode not in OVERWRITE:
-        raise InvalidValue(f"drain mode {mode!r} is unknown: give one of {', '.join(OVERWRITE)}")
+    known = [each for each in OVERWRITE if each != ADD or purpose == "drain"]
+    if mode not in known:
+        raise InvalidValue(f"{purpose} mode {mode!r} is unknown: give one of {', '.join(known)}")
     return mode
 
 
@@ -257,6 +363,29 @@ def check_reason(reason: str | None) -> None:
         raise LimitExceeded(f"reason of {len(reason)} characters is above the limit of {REASON_CHARS_MAX}: shorten it")
 
 
+def reason_is(only: str | None) -> Callable[[Drain], bool] | None:
+    """Return the choice of an undrain that lifts this reason alone; None if it lifts all."""
+    return None if only is None else lambda each: (each.reason or "") == only
+
+
+def drained_text(only: str | None) -> str:
+    """Return in words the state of targets that such an undrain applies to."""
+    return "drained" if only is None else f"drained for {printable(only)!r}"
+
+
+def check_added(reason: str | None) -> None:
+    """Raise InvalidValue if there is no reason to add."""
+    if not reason:
+        raise InvalidValue("a drain that is added has a reason, by which it is known: give one")
+
+
+def check_reasons(targets: Targets, full: list[int]) -> None:
+    """Raise LimitExceeded if there are targets with as many reasons as one may have."""
+    if full:
+        described = targets.describe(Idset.of(full))
+        raise LimitExceeded(f"{described}: drained for {REASONS_MAX} reasons, which is the limit: lift some of them")
+
+
 def _check_some(targets: Idset, purpose: str) -> None:
     if not targets:
         raise InvalidValue(f"cannot {purpose}: the set of targets is empty; name at least one")
@@ -264,12 +393,15 @@ def _check_some(targets: Idset, purpose: str) -> None:
 
 # ---- presence of targets
 
+
 class Monitor:
     """Two sets and their events; callers have checked that the targets exist."""
 
     def __init__(self, out: Outbox, online: Idset = EMPTY) -> None:
         self.online = online
         self.torpid = EMPTY
+        self.gone = EMPTY
+        """Targets that have been online since the start, and are not."""
         self._out = out
 
     @property
@@ -281,12 +413,14 @@ class Monitor:
         """Mark the targets among these that were offline as online."""
         joined = targets - self.online
         self.online |= joined
+        self.gone -= joined
         self._post("online", joined, now_s)
 
     def set_offline(self, targets: Idset, now_s: float) -> None:
         """Mark the targets among these that were online as offline."""
         left = targets & self.online
         self.online -= left
+        self.gone |= left
         self._post("offline", left, now_s)
         self.set_lively(left, now_s)
 
@@ -308,6 +442,7 @@ class Monitor:
 
 
 # ---- targets that jobs hold
+
 
 class TargetUse:
     """Counts, per target, the jobs that hold it.

@@ -8,7 +8,8 @@ Each event is in the journal once. What is dropped from its history leaves a `tr
 the timestamp of the newest event that was dropped. Events of our own beside RFC 44's: `join`, `lost`, `assign` (asked
 for), `release` (targets have left `from` and are in `group`, or in none), `property-add`, `property-remove`,
 `outage-add`, `outage-update`, `outage-remove` (planned or called off; that one begins or ends is a drain or undrain),
-`parts-drain` and `parts-undrain` (of some cores or GPUs of each target).
+`drain-lift` (of one reason; the targets stay drained), `parts-drain` and `parts-undrain` (of some cores or GPUs of each
+target).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import Idset
+from fluxsched.core.resources import GroupChange
 
 Table: TypeAlias = Literal["drain", "assign", "group", "leaving", "property", "journal", "outage", "parts"]
 """`drain`, `parts`, `assign`, `leaving` and `property` are keyed by target (`host` or `host,index`), `group` and

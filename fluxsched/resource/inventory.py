@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from fluxsched.core.group_change import Properties
 from fluxsched.core.idset import EMPTY, ID_MAX, Idset
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import Properties, ResourceSet
+from fluxsched.core.rlite import NO_PARTS, PartsByRank
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.resource.effects import Outbox
 
@@ -35,6 +35,8 @@ class Inventory:
     resources: ResourceSet
     method: str
     dynamic: bool = False
+    withheld: PartsByRank = NO_PARTS
+    """The system's own cores, which are not in R."""
 
     def __post_init__(self) -> None:
         if len(self.resources.nodelist) != len(self.resources):
@@ -63,6 +65,7 @@ class Targets:
         self.resources = inventory.resources
         self.method = inventory.method
         self.dynamic = inventory.dynamic
+        self.withheld = inventory.withheld
         self.lost = EMPTY
         self._rank_of: dict[str, int] = {}
         self._key_of: dict[int, str] = {}
@@ -131,7 +134,8 @@ class Targets:
         return Idset.of([rank for rank in known if ours.children(rank) != theirs.children(rank)])
 
     def merged(self, admitted: ResourceSet) -> ResourceSet:
-        """Return the known resources with an admitted R taken over: it replaces its ranks and leaves the others alone.
+        """Return the known resources with an admitted R taken over: it replaces its ranks and leaves the others
+        alone.
         """
         kept = self.resources.without(admitted.ranks)
         return admitted | kept if kept else admitted
@@ -199,6 +203,9 @@ DEFAULT: Final = "default"
 
 EXCLUDE: Final = "exclude"
 """The group that cannot be acquired (RFC 28)."""
+
+SPARES: Final = "spares"
+"""The group of targets that stand by for others; it cannot be acquired."""
 
 GROUPS_MAX = 256
 """Every event is weighed against each group once; a site has a handful."""
@@ -292,6 +299,10 @@ class Groups:
     def goal_of(self, rank: int) -> str:
         """Return the group where a target belongs."""
         return next(name for name, ranks in self.goals.items() if rank in ranks)
+
+    def configured_for(self, rank: int) -> str:
+        """Return the group where the configuration has a target: `default` if it does not name it."""
+        return next((name for name, ranks in self.configured.items() if rank in ranks), DEFAULT)
 
     def owned(self, name: str) -> Idset:
         """Members and those still leaving."""

@@ -1,27 +1,36 @@
 """Drains of parts of targets: cores and GPUs that no new job gets, while their target is in use.
 
 Laws: like a drain, one of parts belongs to the host, survives a restart and stays with a lost target; a request is
-refused whole, naming all offenders, or done whole. Each id of a target is drained once, with its reason; several
-reasons on one target are kept. What a job holds it keeps. Acquirers that understand parts are told all of them
-(`value`); the others that a target is offline when it has no core left (`exhausted`). Whether a request could ever run
-does not depend on drains, of parts neither. Journal: `parts-drain` and `parts-undrain`, since RFC 44's `drain` is one
-of whole targets.
+refused whole, naming all offenders, or done whole. Each id of a target has its reasons, mostly one; one that is added
+is kept beside those that are there, and an id is drained until all of them are lifted. What a job holds it keeps.
+Acquirers that understand parts are told all of them (`value`); the others that a target is offline when it has no core
+left (`exhausted`). Whether a request could ever run does not depend on drains, of parts neither. Journal: `parts-drain`
+and `parts-undrain`, since RFC 44's `drain` is one of whole targets.
 """
 
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
 
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.parts import NO_PARTS, PartsByRank
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.rlite import Children
+from fluxsched.core.rlite import NO_PARTS, Children, PartsByRank
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.resource.drain import OVERWRITE, check_reason, checked_mode
+from fluxsched.resource.drain import (
+    ADD,
+    OVERWRITE,
+    REASONS_MAX,
+    check_added,
+    check_reason,
+    check_reasons,
+    checked_mode,
+    drained_text,
+)
 from fluxsched.resource.effects import Outbox, StoredRow
 from fluxsched.resource.inventory import Targets
 
@@ -60,13 +69,19 @@ class PartsRequest:
     user: str | None
     now_s: float
     until_s: float = inf
+    only: str | None = None
+    """Of an undrain: the reason that is lifted, None for all."""
+
+    def concerns(self, drain: PartDrain) -> bool:
+        """Return whether an undrain lifts this one, if it has such parts."""
+        return self.only is None or self.only == (drain.reason or "")
 
     def context(self, targets: Targets) -> dict[str, Any]:
         """Return the context of the event."""
         nodelist, mode = targets.nodelist(self.targets), checked_mode(self.mode)
         context: dict[str, Any] = {"idset": str(self.targets), "nodelist": nodelist, "children": self.parts.to_json()}
         context |= {"overwrite": OVERWRITE[mode]}
-        optional = (("reason", self.reason), ("user", self.user))
+        optional = (("reason", self.reason), ("user", self.user), ("only", self.only))
         return context | {key: value for key, value in optional if value is not None}
 
 
@@ -97,7 +112,7 @@ class PartDrains:
 
     def drain(self, wanted: PartsRequest) -> None:
         """Drain parts. Those that are drained already are refused (Refused, EEXIST); in mode `update` they are passed
-        over, else their reason and time are replaced.
+        over, in mode `add` they have both reasons, else their reason and time are replaced.
 
         Raises InvalidValue naming all targets that are unknown, lost or do not have these parts.
         """
@@ -106,32 +121,39 @@ class PartDrains:
         twice = self._ranks(wanted, lambda parts: bool(parts & wanted.parts))
         if twice and mode == "none":
             described = f"{self._targets.describe(twice)}: {wanted.parts & self._some(twice)} already drained"
-            raise Refused(f"cannot drain {described}; `--update` drains the others", errno.EEXIST)
+            raise Refused(f"cannot drain {described}", errno.EEXIST)
+        if mode == ADD:
+            self._check_room(wanted)
         before = self.value
         for rank in wanted.targets:
             rows, fresh = self._of.get(rank, ()), wanted.parts
             if mode in ("none", "update"):
                 fresh = fresh - self._parts(rank) if rank in self.value.of else fresh
             else:
-                rows = _without(rows, fresh)
+                rows = _without(rows, fresh, lambda each: mode != ADD or each.reason == wanted.reason)
             if fresh:
                 self._put(rank, (*rows, PartDrain(fresh, wanted.now_s, wanted.reason, wanted.user, wanted.until_s)))
         self._end(wanted, before, "parts-drain", mode not in ("none", "update"))
 
     def undrain(self, wanted: PartsRequest) -> None:
-        """Undrain parts. Without a mode all must be drained: Refused (EEXIST) names the targets where some are not.
+        """Undrain parts, or lift one reason (`only`) of them. Without a mode all must be drained, for that reason:
+        Refused (EEXIST) names the targets where some are not.
 
         Raises like `drain`.
         """
+        mode = checked_mode(wanted.mode, "undrain")
         self._check(wanted, "undrain")
-        idle = self._ranks(wanted, lambda parts: bool(wanted.parts - parts))
-        if idle and checked_mode(wanted.mode) == "none":
-            described = f"{self._targets.describe(idle)}: {wanted.parts - self._some(idle)} not drained"
-            raise Refused(f"cannot undrain {described}; `--force` undrains the others", errno.EEXIST)
+        mine = {rank: _drained(tuple(filter(wanted.concerns, self._of.get(rank, ())))) for rank in wanted.targets}
+        idle = Idset.of([rank for rank, parts in mine.items() if wanted.parts - parts])
+        if idle and mode == "none":
+            lacking = wanted.parts - mine[idle.min()]
+            described = f"{self._targets.describe(idle)}: {lacking} not {drained_text(wanted.only)}"
+            raise Refused(f"cannot undrain {described}", errno.EEXIST)
         before = self.value
-        for rank in wanted.targets & Idset.of(self._of):
-            self._put(rank, _without(self._of[rank], wanted.parts))
-        self._end(wanted, before, "parts-undrain", False)
+        lifted = [rank for rank, parts in mine.items() if parts & wanted.parts]
+        for rank in lifted:
+            self._put(rank, _without(self._of[rank], wanted.parts, wanted.concerns))
+        self._end(wanted, before, "parts-undrain", bool(lifted))
 
     @property
     def next_s(self) -> float:
@@ -140,17 +162,17 @@ class PartDrains:
 
     def end_due(self, now_s: float) -> None:
         """Undrain what ends by itself, and should have by now."""
-        due: dict[Children, list[int]] = {}
+        due: dict[tuple[Children, str | None], list[int]] = {}
         for rank in sorted(self._timed):
-            for each in self._of[rank]:
-                if each.until_s <= now_s:
-                    due.setdefault(each.parts, []).append(rank)
-        for parts, ranks in due.items():
-            before = self.value
+            for key in dict.fromkeys([(each.parts, each.reason) for each in self._of[rank] if each.until_s <= now_s]):
+                due.setdefault(key, []).append(rank)
+        for key, ranks in due.items():
+            before, (parts, reason) = self.value, key
             for rank in ranks:
-                self._put(rank, _without(self._of[rank], parts))
-            wanted = PartsRequest(Idset.of(ranks), parts, "its time is over", None, None, now_s)
-            self._end(wanted, before, "parts-undrain", False)
+                left = [each for each in self._of[rank] if each.until_s > now_s or (each.parts, each.reason) != key]
+                self._put(rank, tuple(left))
+            wanted = PartsRequest(Idset.of(ranks), parts, "its time is over", None, None, now_s, only=reason or "")
+            self._end(wanted, before, "parts-undrain", True)
 
     def report(self) -> list[tuple[Idset, PartDrain]]:
         """Return the drains of all targets that are present, equal ones merged, by lowest rank."""
@@ -191,6 +213,17 @@ class PartDrains:
             each = [f"{self._targets.describe(Idset.of(ranks))} without {ids}" for ids, ranks in lacking.items()]
             raise InvalidValue(f"cannot {verb} {wanted.parts}: {'; '.join(each)}; name ids that they have")
 
+    def _check_room(self, wanted: PartsRequest) -> None:
+        check_added(wanted.reason)
+        full = list[int]()
+        for rank in wanted.targets:
+            others = [each.parts & wanted.parts for each in self._of.get(rank, ()) if each.reason != wanted.reason]
+            reasons = Counter([("core", one) for each in others for one in each.cores])
+            reasons.update([("gpu", one) for each in others for one in each.gpus])
+            if max(reasons.values(), default=0) >= REASONS_MAX:
+                full.append(rank)
+        check_reasons(self._targets, full)
+
     def _note_exhausted(self, changed: Idset) -> None:
         resources, of = self._targets.resources, self.value.of
         self._exhausted -= changed
@@ -230,8 +263,8 @@ def _drained(rows: tuple[PartDrain, ...]) -> Children:
     return found
 
 
-def _without(rows: tuple[PartDrain, ...], parts: Children) -> tuple[PartDrain, ...]:
-    left = [each._replace(parts=each.parts - parts) for each in rows]
+def _without(rows: tuple[PartDrain, ...], parts: Children, which: Callable[[PartDrain], bool]) -> tuple[PartDrain, ...]:
+    left = [each._replace(parts=each.parts - parts) if which(each) else each for each in rows]
     return tuple([each for each in left if each.parts])
 
 
@@ -241,6 +274,10 @@ def _has_none(children: Children, drained: Children) -> bool:
 
 def down_parts(resources: ResourceSet, drains: PartDrains) -> ResourceSet:
     """Return the drained parts of resources, as resources."""
-    parts = PartsByRank(dict(drains.on(resources)))
-    ranks = Idset.of(parts.of)
-    return replace(resources.restrict(ranks), entries=parts.entries()).with_shared(())
+    return of_parts(resources, PartsByRank(dict(drains.on(resources))))
+
+
+def of_parts(resources: ResourceSet, parts: PartsByRank) -> ResourceSet:
+    """Return parts of these resources' targets, as resources."""
+    parts = PartsByRank({rank: some for rank, some in parts.of.items() if rank in resources.ranks})
+    return replace(resources.restrict(Idset.of(parts.of)), entries=parts.entries()).with_shared(())

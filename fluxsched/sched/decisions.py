@@ -16,8 +16,7 @@ from fluxsched.core import topology
 from fluxsched.core.idset import Idset
 from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import Children, ResourceSet
-from fluxsched.sched.pool.bitset import WORD_SHIFT, mask_of
-from fluxsched.sched.pool.placement import NO_TARGET, Block, Fits
+from fluxsched.sched.pool.placement import NO_TARGET, WORD_SHIFT, Block, Fits, mask_of
 from fluxsched.sched.pool.pool import Pool
 
 IMMEDIATE: Final = "immediate"
@@ -191,7 +190,8 @@ class TargetsGiven:
 
 
 class Granted(TargetsGiven):
-    """Answer success (RFC 27): `R` is what the job now holds. The summary in the annotations is made on first use, too.
+    """Answer success (RFC 27): `R` is what the job now holds. The summary in the annotations is made on first use,
+    too.
     """
 
     __match_args__: ClassVar = ("jobid", "R", "annotations")

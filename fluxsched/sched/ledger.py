@@ -23,35 +23,37 @@ from fluxsched.core.quantities import Amounts, less, times, total
 from fluxsched.core.request import Count, Request
 from fluxsched.core.text import counted
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
-from fluxsched.sched.admission import AdmissionControl
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.fair.accounts import Account
 from fluxsched.sched.fair.usage import UsageBook, safe_of
-from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, mask_of, words_of
 from fluxsched.sched.pool.placement import (
     NO_TARGET,
+    WORD_SHIFT,
     WORST_FIT,
     Block,
     Blocks,
     Fits,
     Part,
     Shape,
+    ids_of,
     instance_amounts,
     instance_block,
     joined,
+    mask_of,
     on_targets,
     parts_in,
     ranks_in,
+    words_of,
 )
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.select_targets import need_of
-from fluxsched.sched.queue import PendingJobs
-from fluxsched.sched.sorted_jobs import AdmissionTerms
+from fluxsched.sched.queue import AdmissionControl, AdmissionTerms, PendingJobs
 
 __all__ = [
     "JobAllocation",
     "Ledger",
 ]
+
 
 class Ledger:
     """Record of all allocations in all pools of a scheduler; a rank is in at most one pool.
@@ -117,7 +119,7 @@ class Ledger:
         shape = job.shape
         if fit.shape is not shape and fit.shape != shape:
             return None
-        if pool.is_barred(fit.blocks, now_s, expiration_s):
+        if pool.is_barred(shape.request, fit.blocks, now_s, expiration_s):
             return None
         terms = job.terms
         if terms is not None and not self.admission.admits(terms, shape.request.amounts):
@@ -295,7 +297,7 @@ class Ledger:
         allocation = self.elastic.by_id.get(jobid)
         if allocation is None or refuses_grow(allocation, fit, pool) or self.elastic.rule.refuses_grow(jobid, fit):
             return None
-        if pool.is_barred(fit.blocks, now_s, allocation.expiration_s) or not pool.take(fit.blocks):
+        if pool.is_barred(fit.shape.request, fit.blocks, now_s, allocation.expiration_s) or not pool.take(fit.blocks):
             return None
         self.elastic.grows(allocation, fit, self.book, now_s)
         self._enter(allocation)
@@ -417,6 +419,7 @@ def _of_targets(blocks: Blocks) -> Blocks:
 
 
 # ---- allocation
+
 
 class JobAllocation:
     """Resources held by one job since `started_s`. Times are wall time in seconds, `expiration_s` 0.0 for none.
@@ -1075,7 +1078,8 @@ def beyond_base(allocation: JobAllocation, blocks: Blocks) -> Blocks:
 
 
 def _move_base(allocation: JobAllocation, before: Idset, book: UsageBook | None, now_s: float) -> None:
-    """Book the change of the targets that count as minima, if caps of accounts count them: the job cannot be preempted.
+    """Book the change of the targets that count as minima, if caps of accounts count them: the job cannot be
+    preempted.
     """
     if book is None or allocation.account is None or allocation.preemptible_after_s is not None:
         return

@@ -134,6 +134,8 @@ def in_file(noun: str, path: str, is_one: Callable[[type[Any]], bool], what: str
     found = [cls for cls in own if is_one(cls)]
     if len(found) != 1:
         names = ", ".join(cls.__name__ for cls in found) or "none"
+        if own and not found:
+            names += f", since {' and '.join(cls.__name__ for cls in own)} lacks one of these"
         raise InvalidValue(f"{path} should hold one {noun}, a class with {what}; it has {names}")
     return found[0]
 
@@ -159,6 +161,13 @@ OURS = Path(__file__).parents[1]
 
 FOREIGN_LIKE: Final = (OURS / "sched" / "policies", OURS / "yunikorn" / "tree")
 """Except those of files in here."""
+
+
+def checked(decisions: Any) -> Any:
+    """Return what a policy's `schedule` has returned. Raises TypeError if it cannot be gone through."""
+    if not hasattr(decisions, "__iter__"):
+        raise TypeError(f"schedule returned {decisions!r}: it should be a generator, which yields decisions")
+    return decisions
 
 
 def raise_at(decisions: Iterator[object] | None, fault: Exception) -> None:
@@ -191,6 +200,7 @@ def _is_foreign(file: Path) -> bool:
 
 
 # ---- option
+
 
 @dataclass(frozen=True, slots=True)
 class Option:

@@ -24,12 +24,13 @@ from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.fair.accounts import RATE_WINDOW_S, Account, FairSettings
 from fluxsched.sched.ledger import ElasticPart, JobAllocation, Ledger, without_ranks
 from fluxsched.sched.pool.amounts import AskedAmounts
-from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, words_of
 from fluxsched.sched.pool.find_fit import LeftOut, WhatIf, room_for
 from fluxsched.sched.pool.parts import Hall, by_suited, choices_of, offers, suited_ever, suited_now
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
     FIRST_FIT,
+    LOW_BITS,
+    WORD_SHIFT,
     Blocks,
     Fits,
     HeldBlocks,
@@ -38,6 +39,7 @@ from fluxsched.sched.pool.placement import (
     cores_in,
     on_targets,
     parts_in,
+    words_of,
 )
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.select_targets import Need, PartChoice, count_nodes, need_of, slots_of_idle, slots_on
@@ -136,7 +138,8 @@ class Preemptions:
         return now_s < allocation.started_s + allocation.preemptible_after_s or self.left(now_s) <= 0
 
     def awaits(self, jobid: int, start_s: float, now_s: float) -> bool:
-        """Return whether a job that is to start at `start_s` (wall time, seconds) does so in place of preempted ones.
+        """Return whether a job that is to start at `start_s` (wall time, seconds) does so in place of preempted
+        ones.
         """
         return jobid in self.awaited and start_s <= now_s + self.timeout_s
 
@@ -176,7 +179,8 @@ class Preemptions:
     # ---- searches in vain
 
     def searched_in_vain(self, jobid: int, looked_at: int, now_s: float) -> None:
-        """Record a search for the job at `now_s` that looked at so many running jobs without success: `rests_until_s`.
+        """Record a search for the job at `now_s` that looked at so many running jobs without success:
+        `rests_until_s`.
         """
         self._in_vain = jobid, now_s + (looked_at * REST_S if looked_at > REST_FROM else 0.0)
 
@@ -200,7 +204,8 @@ class Preemptions:
         self.running.began(allocation)
 
     def found(self, allocation: JobAllocation, preempted_s: float | None, now_s: float) -> None:
-        """Enter a job found running, and whether it was preempted (None: not); the job it was preempted for is unknown.
+        """Enter a job found running, and whether it was preempted (None: not); the job it was preempted for is
+        unknown.
         """
         if preempted_s is None:
             self.began(allocation)
@@ -547,9 +552,7 @@ class WhatIfPreempted:
 
     __slots__ = ("_going", "_ledger", "_left", "_left_out", "_pool", "_what_if")
 
-    def __init__(
-        self, pool: Pool, ledger: Ledger, going: Iterable[Blocks], left_out: LeftOut | None = None
-    ) -> None:
+    def __init__(self, pool: Pool, ledger: Ledger, going: Iterable[Blocks], left_out: LeftOut | None = None) -> None:
         self._left_out = left_out
         self._pool = pool
         self._ledger = ledger
@@ -759,6 +762,7 @@ def enough(there: Amounts, need: Amounts) -> bool:
 
 
 # ---- lacking parts
+
 
 def scarcest_first(pool: Pool, choices: Sequence[PartChoice]) -> list[tuple[int, int]]:
     """Return the parts, by number, each with the mask of the usable targets that could suit it."""

@@ -16,8 +16,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.hooks.api import POINTS, Plugin
-from fluxsched.sched.hooks.chain import check_points, check_reads
+from fluxsched.sched.hooks import POINTS, Plugin, check_points, check_reads
 from fluxsched.sched.loading import (
     check_name,
     in_file,
@@ -225,7 +224,7 @@ def find_plugin(name: str) -> type[Any]:
         except ModuleNotFoundError as fault:
             raise InvalidValue(f"plugin {name!r} needs {fault.name}: pip install 'fluxsched[si]'") from fault
     if is_file(name):
-        return in_file("plugin", name, _is_plugin, "`name` and at least one hook, such as `look`")
+        return in_file("plugin", name, _is_plugin, f"`name` and at least one hook of {', '.join(POINTS)}")
     found = in_packages("plugin", PLUGIN_GROUP, name)
     if found is None:
         raise unknown_plugin(name)

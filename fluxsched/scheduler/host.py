@@ -28,9 +28,9 @@ from fluxsched.protocol.framing import (
     pack_bundles,
     unpack_bundle,
 )
-from fluxsched.protocol.messages import sched as msg
+from fluxsched.protocol.messages import jobs as msg
 from fluxsched.protocol.messages.instance import PlanRequest, SchedReasonsRequest
-from fluxsched.protocol.messages.sched import AccountsRequest
+from fluxsched.protocol.messages.jobs import AccountsRequest
 from fluxsched.protocol.sessions import AcquireClient, Calls
 from fluxsched.sched.decisions import (
     Annotated,
@@ -123,9 +123,7 @@ class SchedulerHost:
                 case Granted():
                     self._respond_alloc(msg.AllocResponse(one.jobid, msg.SUCCESS, one.R, one.annotations))
                 case Annotated():
-                    self._respond_alloc(
-                        msg.AllocResponse(one.jobid, msg.ANNOTATE, annotations=dict(one.annotations))
-                    )
+                    self._respond_alloc(msg.AllocResponse(one.jobid, msg.ANNOTATE, annotations=dict(one.annotations)))
                 case Denied():
                     self._respond_alloc(msg.AllocResponse(one.jobid, msg.DENY, note=one.note))
                 case Canceled():
@@ -203,7 +201,8 @@ class SchedulerHost:
             observe(max(0.0, now_s - t_submit_s))
 
     def _await_notice(self) -> None:
-        """Set one timer for a turn in which the scheduler has notices due even without an event; it may expire early.
+        """Set one timer for a turn in which the scheduler has notices due even without an event; it may expire
+        early.
         """
         at_s = self.session.next_notice_s
         if at_s < self._next_notice_s:
@@ -283,7 +282,7 @@ class SchedulerHost:
 
     def _stats(self, message: Message) -> None:
         figures = {"passes": self._pass_s.value(), "considered": self._considered_s.value()}
-        self._send(make_response(message, framing.pack({**self.scheduler.stats(), **figures})))
+        self._send(make_response(message, framing.pack({**self.scheduler.report.stats(), **figures})))
 
     def _ping(self, message: Message) -> None:
         if message.payload is None:  # the instance only checks that this process answers
@@ -326,6 +325,7 @@ REQUESTS: Mapping[str, Any] = {
     "sched.expiration": msg.ExpirationRequest,
     "sched.permit": msg.PermitRequest,
     "sched.why": msg.SchedWhyRequest,
+    "sched.when": msg.SchedWhenRequest,
     "sched.accounts": AccountsRequest,
     "sched.plan": PlanRequest,
     "sched.reasons": SchedReasonsRequest,

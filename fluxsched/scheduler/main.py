@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fluxsched.client.aio import connect
 from fluxsched.client.find import key_for
 from fluxsched.config.reader import fair_settings
-from fluxsched.core.limits import SiteLimit
+from fluxsched.core.jobfields import SiteLimit
 from fluxsched.errors import FluxschedError
 from fluxsched.sched.engine.policy_queue import UNSATISFIABLE, WAIT
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
 from fluxsched.sched.fair.accounts import FairSettings
-from fluxsched.sched.hooks.limits import with_limits
+from fluxsched.sched.hooks import with_limits
 from fluxsched.sched.policy import Policy, reads_fair
 from fluxsched.sched.preemption import PREEMPT_TIMEOUT_S
 from fluxsched.sched.registry import Loaded, load

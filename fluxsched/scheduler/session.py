@@ -21,14 +21,13 @@ from functools import partial
 from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import GroupChange, ResourceSet
 from fluxsched.core.rlite import parse_entries
 from fluxsched.errors import FluxschedError, InvalidValue, Refused, RemoteProtocolError, RPCError
-from fluxsched.protocol.messages import sched as msg
+from fluxsched.protocol.messages import jobs as msg
 from fluxsched.protocol.messages.instance import (
     PlannedJob,
     PlanRequest,
@@ -37,12 +36,12 @@ from fluxsched.protocol.messages.instance import (
     ReasonsResponse,
     SchedReasonsRequest,
 )
-from fluxsched.protocol.messages.jobs import RaiseRequest
-from fluxsched.protocol.messages.sched import (
+from fluxsched.protocol.messages.jobs import (
     AccountInfo,
     AccountsRequest,
     AccountsResponse,
     GrowRequest,
+    RaiseRequest,
     SaveRequest,
     ShrinkRequest,
 )
@@ -112,6 +111,7 @@ Effects: TypeAlias = Sequence[SessionEffect]
 
 
 # ---- states of the session
+
 
 class SessionState(Enum):
     """State of a scheduler's session."""
@@ -207,6 +207,7 @@ class SchedulerSession:
         }
         self._questions: dict[str, _Handler] = {
             "sched.why": self._why,
+            "sched.when": self._when,
             "sched.accounts": partial(self._report, accounts_of),
             "sched.plan": partial(self._report, plan_of),
             "sched.reasons": partial(self._report, reasons_of),
@@ -373,7 +374,7 @@ class SchedulerSession:
         t_submit_s = job.t_submit or 0.0
         if t_submit_s >= self._ready_s:
             self._arrived_s.append(t_submit_s)
-        return self.scheduler.alloc(job.id, job.priority, job.userid, t_submit_s, jobspec, now_s)
+        return self.scheduler.alloc(job.id, job.priority, job.userid, t_submit_s, jobspec, now_s, job.unjudged)
 
     def _free(self, job: Any, token: Any, now_s: float) -> Effects:
         given = ResourceSet(parse_entries(job.R.execution.R_lite).entries)  # its hosts and times do not matter
@@ -395,14 +396,20 @@ class SchedulerSession:
 
     def _why(self, wanted: msg.SchedWhyRequest, token: Any, now_s: float) -> Effects:
         found = self.scheduler.why(wanted.id, now_s)
-        answer = msg.SchedWhyResponse(wanted.id, found.reason, found.earliest_s, found.rule or None, found.when or None)
+        reason, rule, when, earliest_s, kind = found
+        answer = msg.SchedWhyResponse(wanted.id, str(reason), earliest_s, rule or None, when or None, kind.value)
         return [Respond(token, answer)]
+
+    def _when(self, wanted: msg.SchedWhenRequest, token: Any, now_s: float) -> Effects:
+        jobspecs = [Jobspec.parse(jobspec) for jobspec in wanted.jobspecs]
+        found = self.scheduler.when(jobspecs, wanted.userid, wanted.priority, now_s)
+        return [Respond(token, msg.WhenResponse([_estimate(*each) for each in found]))]
 
     def _report(self, report: _Report, wanted: Any, token: Any, now_s: float) -> Effects:
         return [Respond(token, report(self.scheduler, wanted, now_s))]
 
     def _resource_status(self, wanted: Any, token: Any, now_s: float) -> Effects:
-        parts = zip(("all", "down", "allocated"), self.scheduler.resource_status(), strict=True)
+        parts = zip(("all", "down", "allocated"), self.scheduler.report.resource_status(), strict=True)
         return [Respond(token, {name: part.to_json() for name, part in parts})]
 
     def _feasibility(self, wanted: Any, token: Any, now_s: float) -> Effects:
@@ -449,7 +456,8 @@ class SchedulerSession:
 
     @property
     def next_notice_s(self) -> float:
-        """Return the time at which a pass is due even without an event; inf if never (see `Scheduler.next_notice_s`).
+        """Return the time at which a pass is due even without an event; inf if never (see
+        `Scheduler.next_notice_s`).
         """
         if self.state is not _READY:
             return inf
@@ -653,6 +661,7 @@ class Saving:
 
 # ---- answers about accounts
 
+
 def accounts_of(scheduler: Scheduler, wanted: AccountsRequest, now_s: float) -> AccountsResponse:
     """Return the response. Raises Refused (EOPNOTSUPP) if no policy uses accounts."""
     found = scheduler.accounts_report(now_s, wanted.start)
@@ -696,9 +705,10 @@ def _info(row: AccountRow) -> AccountInfo:
 
 # ---- answers about plans
 
+
 def plan_of(scheduler: Scheduler, wanted: PlanRequest, now_s: float) -> PlanResponse:
     """Return the response. Raises RemoteProtocolError for a group that the scheduler does not serve."""
-    starts = scheduler.plan(wanted.group, now_s)
+    starts = scheduler.report.plan(scheduler.group(wanted.group), now_s)
     jobs = [_planned(start) for start in starts[: wanted.max_entries or PLANNED_JOBS_MAX]]
     return PlanResponse(jobs, scheduler.group(wanted.group).waiting - len(jobs))
 
@@ -706,16 +716,21 @@ def plan_of(scheduler: Scheduler, wanted: PlanRequest, now_s: float) -> PlanResp
 def reasons_of(scheduler: Scheduler, wanted: SchedReasonsRequest, now_s: float) -> ReasonsResponse:
     """Return the response; jobs that do not wait in this scheduler are left out."""
     forecasts: Forecasts = {}
-    promised = {kept.jobid for kept in scheduler.planned() if kept.start_s < inf}
-    found: list[ReasonEntry] = []
+    promised = {kept.jobid for kept in scheduler.report.planned() if kept.start_s < inf}
+    found, kinds = list[ReasonEntry](), list[str]()
     for jobid in wanted.ids:
         try:
             why = scheduler.why(jobid, now_s, forecasts)
         except Refused:  # it has gone meanwhile
             continue
         if why.rule or why.when:  # else it holds resources
-            found.append((jobid, why.reason, why.earliest_s, jobid in promised))
-    return ReasonsResponse(found)
+            found.append((jobid, str(why.reason), why.earliest_s, jobid in promised))
+            kinds.append(why.kind.value)
+    return ReasonsResponse(found, tuple(kinds))
+
+
+def _estimate(start_s: float | None, when: str, short_s: float, never: bool) -> msg.WhenEntry:
+    return msg.WhenEntry(when, start_s, short_s or None, never)
 
 
 def _planned(start: PlannedStart) -> PlannedJob:

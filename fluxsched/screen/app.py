@@ -25,6 +25,7 @@ from fluxsched.screen.panes import (
     LogLine,
     LogPane,
     MachinePane,
+    NoticeLines,
     Question,
     QuestionBox,
     ReaderPane,
@@ -86,6 +87,7 @@ class TopApp(App[None], inherit_bindings=False):
             for state in STATES
         }
         self.figures = FiguresBar(look, states, id="figures")
+        self.notices = NoticeLines(look, id="notices")
         self.machine = MachinePane(look, id="machine")
         self.jobs = TablePane(look, JOB_COLUMNS, lambda row: row.info["id"], id="jobs", title="Jobs")
         self.queues = TablePane(look, QUEUE_COLUMNS, lambda entry: entry["name"], id="queues", title="Queues")
@@ -106,8 +108,8 @@ class TopApp(App[None], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         """All parts; `arrange` shows those that fit."""
-        yield from (self.figures, self.machine, self.jobs, self.queues, self.groups, self.log_pane, self.status,
-                    self.keys, self.sentence, self.reader, self.box)  # fmt: skip
+        yield from (self.figures, self.notices, self.machine, self.jobs, self.queues, self.groups, self.log_pane,
+                    self.status, self.keys, self.sentence, self.reader, self.box)  # fmt: skip
 
     @property
     def panes(self) -> Mapping[str, Pane]:
@@ -116,7 +118,7 @@ class TopApp(App[None], inherit_bindings=False):
 
     def on_mount(self) -> None:
         """Begin to follow the instance when the application starts."""
-        take = {"machine": self._take_machine, "figures": self._take_figures}
+        take = {"machine": self._take_machine, "figures": self._take_figures, "notices": self._take_notices}
         for topic, taken in take.items():
             self.followed.follow(topic, topic, None, taken)
         self.follow_jobs()
@@ -165,6 +167,13 @@ class TopApp(App[None], inherit_bindings=False):
     def _take_figures(self, kind: str, body: Mapping[str, Any]) -> None:
         if kind != "instance":
             self.picture.take_figures(kind, body, SystemClock.monotonic_s())
+            self.pacer.wake()
+
+    def _take_notices(self, kind: str, body: Mapping[str, Any]) -> None:
+        if kind != "instance":
+            self.picture.take_notices(body)
+            self.notices.texts = [each["text"] for each in reversed(self.picture.notices)]
+            self.call_later(self.arrange)
             self.pacer.wake()
 
     def _ask_queues(self) -> None:
@@ -217,12 +226,14 @@ class TopApp(App[None], inherit_bindings=False):
         counts = {queue["name"]: queue for queue in picture.metrics.get("queues") or ()}
         self.queues.fill([{**queue, **counts.get(queue["name"], {})} for queue in picture.queues])
         self.groups.fill(picture.machine.groups)
-        self.groups.empty_text = self.machine.note = picture.refused.get("machine", "")
+        self.groups.empty_text = picture.refused.get("machine", "")
+        self.machine.note = self.groups.empty_text or picture.outage_note()
         self._about()
 
     def _jobs_note(self) -> str:
         left_out = self.picture.jobs.get("left_out") or 0
-        words = [f"{len(self.jobs.rows):,}" + (" of more" if left_out else "")]
+        shown = len(self.jobs.rows)
+        words = [f"{shown:,} of {shown + left_out:,}" if left_out else f"{shown:,}"]
         words += ["all states"] if self.every_state else []
         words += [f"filter: {self.filter_text}"] if self.filter_text else []
         return "  ".join(words)
@@ -261,7 +272,8 @@ class TopApp(App[None], inherit_bindings=False):
             width, height = self.size
         tables = {"queues": 2 + len(self.picture.queues), "groups": 2 + len(self.picture.machine.groups)}
         machine_lines = self.machine.lines_wanted
-        rects = dict(places(width, height, table=self.table, zoomed=self.zoomed, machine_lines=machine_lines, **tables))
+        rects = dict(places(width, height, table=self.table, zoomed=self.zoomed, machine_lines=machine_lines,
+                            notices=len(self.picture.notices), **tables))  # fmt: skip
         if "sentence" not in rects:
             room = Rect(0, rects["figures"].height, width, height - rects["figures"].height - 2)
             if self.reader.sheets:
@@ -406,6 +418,7 @@ def _legend_style(look: TerminalLook, colour: int) -> str:
 
 
 # ---- running of the screen
+
 
 def run_screen(
     uri: str | None,

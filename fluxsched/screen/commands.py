@@ -25,8 +25,9 @@ from fluxsched.screen.panes import LogPane, MachinePane, OfferedChoice, Question
 from fluxsched.screen.picture import Followed, Pacer, Picture, ViewFollower
 from fluxsched.screen.table import TablePane, id_text, is_held
 from fluxsched.system.clock import SystemClock
-from fluxsched.views.feed import Body, after
+from fluxsched.views.feeds import Body, after
 from fluxsched.views.jobs import PENDING, JobRow
+from fluxsched.views.machine import drain_text, outage_text
 from fluxsched.views.words import context_text, duration_text, time_text, user_name
 
 SORT_KEYS = "123456789abcdefghijklmnop"
@@ -54,8 +55,7 @@ def about_targets(picture: Picture, ranks: Idset) -> str:
     if not ranks:
         return ""
     states = [word for word, part in picture.machine.states.parts.items() if not part.isdisjoint(ranks)]
-    drain = picture.drain_of(ranks.min())
-    reason = f"  {drain[0] or 'no reason'}{f' (by {drain[1]})' if drain[1] else ''}" if drain else ""
+    reason = "".join(f"  {text}" for text in picture.machine.limits_of(ranks))
     busy = sum(int(cores) * len(some & ranks) for cores, some in picture.machine.busy.parts.items())
     total = picture.machine.resources.restrict(ranks).count("core")
     return f"{picture.hosts_text(ranks)}  rank {ranks}  {', '.join(states)}  {busy}/{total} cores{reason}"
@@ -397,6 +397,7 @@ COMMANDS: Mapping[str, Callable[[ScreenParts], None]] = {
 
 # ---- parts of the screen
 
+
 class ScreenParts(Protocol):
     """Parts of the application that commands use."""
 
@@ -454,9 +455,7 @@ def cancelling(ask: AskInstance, rows: Sequence[JobRow]) -> Question:
     """Return the question that cancels these jobs."""
 
     async def perform(note: str) -> str:
-        return await _each(
-            ask, rows, "job-manager.cancel", {"note": note}, "canceled {}"
-        )
+        return await _each(ask, rows, "job-manager.cancel", {"note": note}, "canceled {}")
 
     return Question(
         f"Cancel {plural(len(rows), 'job')}?", perform,
@@ -677,9 +676,7 @@ def target_sheets(picture: Picture, ranks: Idset, rows: Sequence[JobRow], refuse
             "cores": f"{busy:,} of {part.count('core'):,} in use", "gpus": part.count("gpu") or "",
             "properties": ", ".join(sorted(part.properties)),
         }  # fmt: skip
-        drains = {picture.drain_of(rank) for rank in ranks} - {None}
-        for at, drain in enumerate(sorted(filter(None, drains))):
-            shown[f"drained{at or ''}"] = f"{drain[0] or 'no reason'}{f' (by {drain[1]})' if drain[1] else ''}"
+        shown |= {f"not in use{at or ''}": text for at, text in enumerate(machine.limits_of(ranks))}
         return pairs(shown, width)
 
     def jobs(width: int) -> Sequence[Sequence[Run]]:
@@ -687,7 +684,13 @@ def target_sheets(picture: Picture, ranks: Idset, rows: Sequence[JobRow], refuse
             return [[(line, "bad")] for line in wrapped(refused, width)]
         return [_job(row) for row in rows] or [[("no job is there", "dim")]]
 
-    return [Sheet("Targets", about), Sheet(f"Jobs ({len(rows)})", jobs)]
+    def limits(width: int) -> Sequence[Sequence[Run]]:
+        found = [f"{row['hosts']}: {text(row)}" for rows, text in every for row in rows]
+        return [[(line, "")] for text in found for line in wrapped(text, width)] or [[("none", "dim")]]
+
+    every = ((machine.drained, drain_text), (machine.outages, outage_text))
+    drains = Sheet(f"All drains, outages and reservations ({len(machine.drained) + len(machine.outages)})", limits)
+    return [Sheet("Targets", about), Sheet(f"Jobs ({len(rows)})", jobs), drains]
 
 
 def _job(row: JobRow) -> list[Run]:

@@ -43,6 +43,7 @@ _STYLES = {
     "bad": "red",
     "info": "cyan",
     "banner": "bold reverse red",
+    "notice": "bold cyan",
     "used": "green",
     "unusable": "red",
 }
@@ -115,6 +116,7 @@ _PLAIN = {name: Style.parse(_without_colour(text) or "none") for name, text in _
 
 
 # ---- settings that are kept
+
 
 class ScreenSettings(NamedTuple):
     """Settings of the screen: the terminal, and the jobs that are shown first."""
@@ -201,6 +203,8 @@ WIDE_FROM, TALL_FROM = 150, 36
 """From this size on all panes are shown at once."""
 FIGURE_LINES, STATUS_LINES, KEY_LINES = 3, 1, 1
 MACHINE_LINES_MIN = 3
+NOTICE_LINES_MAX = 3
+"""Lines of notices, a line each: more are in the log, and in `fluxsched notice`."""
 LinesWanted = Callable[[int, int], int]
 TABLES = ("jobs", "queues", "groups", "log")
 
@@ -220,22 +224,26 @@ def is_too_small(width: int, height: int) -> bool:
 
 
 def places(
-    width: int, height: int, *, table: str, zoomed: str | None, machine_lines: LinesWanted, queues: int, groups: int
-) -> Mapping[str, Rect]:
+    width: int, height: int, *, table: str, zoomed: str | None, machine_lines: LinesWanted, queues: int, groups: int,
+    notices: int = 0,
+) -> Mapping[str, Rect]:  # fmt: skip
     """Return the panes that are shown.
 
     `machine_lines`: how many of so many lines of a width the map uses; `queues`, `groups`: lines of these tables;
-    `table`: the one that is shown where there is room for one.
+    `table`: the one that is shown where there is room for one; `notices`: how many there are.
     """
     if is_too_small(width, height):
         return {"sentence": Rect(0, 0, width, height)}
     figures = min(FIGURE_LINES, max(1, height - 9))
-    top, bottom = figures, height - STATUS_LINES - KEY_LINES
+    noticed = min(notices, NOTICE_LINES_MAX, height // HEIGHT_MIN)
+    top, bottom = figures + noticed, height - STATUS_LINES - KEY_LINES
     found = {
         "figures": Rect(0, 0, width, figures),
         "status": Rect(0, bottom, width, STATUS_LINES),
         "keys": Rect(0, height - KEY_LINES, width, KEY_LINES),
     }
+    if noticed:
+        found["notices"] = Rect(0, figures, width, noticed)
     room = bottom - top
     if zoomed is not None:
         return {**found, zoomed: Rect(0, top, width, room)}
@@ -272,6 +280,7 @@ def _wide(width: int, top: int, room: int, machine_lines: LinesWanted, queues: i
 
 
 # ---- frames of panes
+
 
 class Pane(Widget):
     """Widget that draws the lines of `make_lines`."""

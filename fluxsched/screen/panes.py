@@ -458,6 +458,7 @@ class LogPane(Pane):
 
 # ---- panes of lines
 
+
 class StatusLine(Pane):
     """Line with the last message, until a key is pressed; else with more about the row under the cursor."""
 
@@ -471,6 +472,25 @@ class StatusLine(Pane):
         """Return the one line of the pane."""
         text, style = (self.said, self.said_style) if self.said else (self.about, "dim")
         return [self.look.strip([(" " + cell(text, width - 1), style)], width)]
+
+
+class NoticeLines(Pane):
+    """Notices of admins, a line each, the latest first; what does not fit is counted on the last line."""
+
+    def __init__(self, look: TerminalLook, *, id: str) -> None:
+        super().__init__(look, id=id)
+        self.texts: Sequence[str] = ()
+
+    def make_lines(self, width: int, height: int) -> list[Strip]:
+        """Return a line a notice."""
+        shown = self.texts[:height]
+        more = len(self.texts) - len(shown)
+        ends = ["" for _ in shown[1:]] + [f" (and {more} more)" if more else ""]
+        sign = self.look.sign("⚑", "!")
+        return [
+            self.look.strip([(f" {sign} " + cell(text, width - 3 - len(end)) + end, "notice")], width)
+            for text, end in zip(shown, ends, strict=False)
+        ]
 
 
 class KeyLine(Pane):
@@ -527,6 +547,7 @@ class Sentence(Pane):
 
 
 # ---- readers of long texts
+
 
 class Sheet(NamedTuple):
     """One of the texts: its name, and its lines for a width."""

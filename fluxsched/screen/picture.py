@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.role import Role, parse_role
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.screen.panes import Amount, InstanceFigures, JobRates
 from fluxsched.system.clock import SystemClock
-from fluxsched.views.feed import Body, after
-from fluxsched.views.machine import USED, LiveMachine
+from fluxsched.views.feeds import Body, after
+from fluxsched.views.machine import USED, LiveMachine, drain_text, outage_text
 
 Tell = Callable[[str, str], None]
 """Given the style and the text of a line for the log."""
@@ -48,6 +48,8 @@ class Picture:
         self.jobs: Mapping[str, Any] = {}
         self.metrics: Body = {}
         self.queues: Sequence[Body] = ()
+        self.notices: Sequence[Body] = ()
+        """Notices of admins, as `instance.notice-list` has them."""
         self.info: Body = {}
         self.lost: str | None = "no answer yet"
         self.refused: dict[str, str] = {}
@@ -86,13 +88,12 @@ class Picture:
             self.machine = LiveMachine()
             self.machine.apply(body)
             return
-        before = self.machine.drains if "drains" in body else None
+        before = self.machine.drained
         self.machine.apply(body)
         for state, ranks in (body.get("states") or {}).items():
             if state not in USED:
                 self._tell("warn" if state != "lost" else "bad", f"{self.hosts_text(Idset.parse(ranks))}: {state}")
-        if before is not None:
-            self._note_drains(before, self.machine.drains)
+        self._note_drains(before, self.machine.drained)
         for group in body.get("groups") or ():
             if group.get("leaving"):
                 self._tell("", f"{self.hosts_text(Idset.parse(group['leaving']))}: leaving group {group['name']}")
@@ -117,6 +118,16 @@ class Picture:
             while len(self._totals) > 2 and now_s - self._totals[1].at_s >= RATE_OVER_S:
                 self._totals.popleft()
 
+    def take_notices(self, body: Body) -> None:
+        """Take the notices; new ones are in the log, too."""
+        if self._is_refused("notices", body):
+            return
+        known = {(each["id"], each["timestamp"]) for each in self.notices}
+        self.notices = body["notices"]
+        for each in self.notices:
+            if (each["id"], each["timestamp"]) not in known:
+                self._tell("info", f"notice of {each['user']}: {each['text']}")
+
     def _is_refused(self, topic: str, body: Body) -> bool:
         if "refused" in body:
             self.refused[topic] = str(body["refused"])
@@ -124,15 +135,22 @@ class Picture:
         self.refused.pop(topic, None)
         return False
 
-    def _note_drains(self, before: Any, now: Any) -> None:
-        known = _reasons(before)
-        for ranks, (reason, user) in _reasons(now).items():
-            if known.get(ranks) != (reason, user):
-                who = f" by {user}" if user else ""
-                self._tell("warn", f"{self.hosts_text(Idset.parse(ranks))}: drained{who}: {reason or 'no reason'}")
-        back = _all_ranks(known) - _all_ranks(_reasons(now))
-        if back:
-            self._tell("good", f"{self.hosts_text(back)}: returned to service")
+    def _note_drains(self, before: Sequence[Body], now: Sequence[Body]) -> None:
+        if before is now:
+            return
+        known: dict[tuple[str, str], set[int]] = {}
+        for row in before:
+            for reason in _reasons_of(row):
+                known.setdefault(reason, set()).update(Idset.parse(row["targets"]))
+        for row in now:
+            had = [known.get(reason, frozenset[int]()) for reason in _reasons_of(row)]
+            new = Idset.of([rank for rank in Idset.parse(row["targets"]) if any(rank not in ranks for ranks in had)])
+            if new:
+                self._tell("warn", f"{self.hosts_text(new)}: {drain_text(row)}")
+        for parts in {row["parts"]: None for row in before}:
+            back = _targets_of(before, parts) - _targets_of(now, parts)
+            if back:
+                self._tell("good", f"{self.hosts_text(back)}: {parts and f'{parts} '}returned to service")
 
     # -- what the screen shows ----------------------------------------------------------------------------------
 
@@ -142,16 +160,13 @@ class Picture:
 
     def hosts_text(self, ranks: Idset) -> str:
         """Targets in a few words: host names if they have any, and how many there are more."""
-        resources = self.machine.resources
-        known = ranks & resources.ranks
-        text = str(resources.hosts(known).unique()) if resources.nodelist and known else str(ranks)
-        if len(text) > _RANKS_SHOWN_CHARS:
-            text = f"{text[:_RANKS_SHOWN_CHARS]}... ({len(ranks):,} targets)"
-        return text
+        return self.machine.resources.named(ranks, _RANKS_SHOWN_CHARS)
 
-    def drain_of(self, rank: int) -> tuple[str, str] | None:
-        """Reason and user of the drain of a target."""
-        return next((said for ranks, said in _reasons(self.machine.drains).items() if rank in Idset.parse(ranks)), None)
+    def outage_note(self) -> str:
+        """Return a few words about planned outages: how many, and the one that is on or comes next."""
+        outages = self.machine.outages
+        more = f" (and {len(outages) - 1} more)" if len(outages) > 1 else ""
+        return f"{outage_text(outages[0])}{more}" if outages else ""
 
     def figures(self, now_s: float) -> InstanceFigures:
         """Return the lines on top; `now_s`: wall time."""
@@ -182,20 +197,16 @@ class Picture:
         return JobRates(*((after - before) / took_s for before, after in zip(first[1:], last[1:], strict=True)))
 
 
-def _reasons(drains: Any) -> dict[str, tuple[str, str]]:
-    """Reason and user by ranks, of drains as `resource.status` has them."""
-    if isinstance(drains, Mapping):
-        return {ranks: (str(one.get("reason") or ""), str(one.get("user") or "")) for ranks, one in drains.items()}
-    return {
-        str(one.get("targets") or one.get("ranks") or ""): (str(one.get("reason") or ""), str(one.get("user") or ""))
-        for one in drains
-    }
+def _reasons_of(row: Body) -> list[tuple[str, str]]:
+    """Return each reason of a drain, with the parts that are drained for it."""
+    return [(row["parts"], each.get("reason") or "") for each in row.get("reasons") or (row,)]
 
 
-def _all_ranks(reasons: Mapping[str, object]) -> Idset:
-    found = Idset.parse("")
-    for ranks in reasons:
-        found |= Idset.parse(ranks)
+def _targets_of(rows: Sequence[Body], parts: str) -> Idset:
+    """Return the targets of which these parts are drained."""
+    found = EMPTY
+    for row in rows:
+        found |= Idset.parse(row["targets"]) if row["parts"] == parts else EMPTY
     return found
 
 

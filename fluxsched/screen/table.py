@@ -2,7 +2,8 @@
 
 Columns leave when the pane is narrow.
 
-Law: the cursor and the tags stay with their row, by its key, wherever it moves; what left the table leaves the tags.
+Law: the cursor and the tags stay with their row, by its key, wherever it moves, and the cursor on its line of the
+screen; what left the table leaves the tags.
 """
 
 from __future__ import annotations
@@ -88,7 +89,10 @@ class TablePane(Pane):
         keys = [self._key(row) for row in self.rows]
         self.tags &= set(keys)
         if before is not None and before in keys:
-            self._at = keys.index(before)
+            at = keys.index(before)
+            if self._at or self._top:  # the cursor stays on its line, too: rows pass above it, not it through the rows
+                self._top = max(0, self._top + at - self._at)
+            self._at = at
         self._at = max(0, min(self._at, len(self.rows) - 1))
 
     def sort(self, column: int | None, *, is_reversed: bool = False) -> None:

@@ -2,22 +2,21 @@
 
 Law: exit status 0 says that a host is good, 75 (EX_TEMPFAIL) that nothing is known, any other that it is bad: it is
 drained, with the first line that the program has printed. A time-out says nothing before the third in a row. Only
-drains that a check has made are undone by one; a drain that a person has overwritten is theirs. A host has one check at
+drains that a check has made are undone by one; other reasons of a host stay. A host has one check at
 a time. One whose program could not be run, since its keeper was lost, is as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 from typing import Final
 from zlib import crc32
 
-from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.programs import AT_END, AT_START, WHILE_IDLE, HealthCheck
-from fluxsched.executor.programs import HostPrograms, ProgramEnd
+from fluxsched.core.idset import Idset
+from fluxsched.core.programs import AT_END, AT_START, WHILE_IDLE, HealthCheck, SiteProgram
+from fluxsched.executor.perilog import HostPrograms, ProgramEnd
 from fluxsched.resource.drain import PROGRAM_USERS
 from fluxsched.services.resource import ResourceService
 from fluxsched.system.log import logger
@@ -52,10 +51,10 @@ class HealthChecks:
     """Checks the hosts that are present, and says when these are online."""
 
     def __init__(
-        self, resource: ResourceService, programs: HostPrograms, turns: Turns, check: HealthCheck,
+        self, resource: ResourceService, programs: HostPrograms, turns: Turns, check: HealthCheck | None,
         online: Callable[[str, bool], None],
     ) -> None:  # fmt: skip
-        """`online` is called with a host and whether its targets are online."""
+        """`online` is called with a host and whether its targets are online. None: no host is checked."""
         self._resource = resource
         self._module = resource.module
         self._programs = programs
@@ -63,6 +62,20 @@ class HealthChecks:
         self._check = check
         self._online = online
         self._hosts: dict[str, HostHealth] = {}
+        self._gone = set[str]()
+        """Hosts that are present and have no targets since a reload."""
+
+    def configure(self, check: HealthCheck | None) -> None:
+        """Check by other rules from now on; a check that runs goes on, and counts."""
+        if check == self._check:
+            return
+        self._check = check
+        for host, state in self._hosts.items():
+            if not state.number:
+                self._again(host, state)
+
+    def _is_checked(self, when: str) -> bool:
+        return self._check is not None and when in self._check.when
 
     def set_present(self, host: str, is_present: bool) -> None:
         """Note whether programs can run on a host: one that arrives is checked before it goes online."""
@@ -71,19 +84,32 @@ class HealthChecks:
             self._online(host, False)
             return
         state = self._hosts[host] = HostHealth()
-        if AT_START in self._check.when:
+        if self._is_checked(AT_START):
             state.is_arriving = True
             self._run(host, state)
         else:
             self._online(host, True)
             self._again(host, state)
 
+    def reloaded(self, ours: Idset) -> list[str]:
+        """Take hosts that have no targets any more offline; return those that are to arrive: on which such targets are
+        new (`ours`, which the instance itself reports), or that have some again.
+        """
+        resources, lost, before = self._module.resources, self._module.lost, self._gone
+        self._gone = {host for host in self._hosts if resources.ranks_of(host) <= lost}
+        for host in self._gone - before:
+            self._forget(host)
+            self._hosts[host] = HostHealth()
+            self._online(host, False)
+        new = [host for host in resources.hosts(ours).unique().hosts if host not in self._hosts]
+        return new + [host for host in sorted(before - self._gone) if host in self._hosts]
+
     def held(self, jobid: int, ranks: Idset) -> None:
         """Do nothing when a job begins."""
 
     def unheld(self, jobid: int, ranks: Idset) -> None:
         """Check the hosts that a job has left, if that is wanted."""
-        if AT_END in self._check.when:
+        if self._is_checked(AT_END):
             resources = self._module.resources
             for host in dict.fromkeys([resources.host(rank) for rank in ranks & resources.ranks]):
                 self._turns.post(partial(self._check_now, host))
@@ -107,12 +133,13 @@ class HealthChecks:
             state.timer.cancel()
         resources = self._module.resources
         own = resources.restrict(resources.ranks_of(host) - self._module.lost)
-        if not own:
+        if not own or self._check is None:
             return
         state.checks += 1
-        state.number = self._programs.run(self._check.program, host, own, {}, partial(self._ended, host, state))
+        program = self._check.program
+        state.number = self._programs.run(program, host, own, {}, partial(self._ended, host, state, program))
 
-    def _ended(self, host: str, state: HostHealth, end: ProgramEnd) -> None:
+    def _ended(self, host: str, state: HostHealth, program: SiteProgram, end: ProgramEnd) -> None:
         state.number = 0
         if self._hosts.get(host) is not state:  # it is gone, or has come anew
             return
@@ -121,8 +148,8 @@ class HealthChecks:
         if is_known and end.is_good:
             self._undrain(host)
         elif is_known:
-            self._drain(host, end.reason(self._check.program))
-        elif end.is_timeout and state.is_arriving:
+            self._drain(host, end.reason(program))
+        elif end.is_timeout and state.is_arriving and self._check is not None:
             self._run(host, state)
             return
         if state.is_arriving:
@@ -132,7 +159,10 @@ class HealthChecks:
 
     def _again(self, host: str, state: HostHealth) -> None:
         """Set the timer of the next check, at a time that depends on the host and the number of the check."""
-        if WHILE_IDLE not in self._check.when:
+        if state.timer is not None:
+            state.timer.cancel()
+            state.timer = None
+        if self._check is None or WHILE_IDLE not in self._check.when:
             return
         chance = crc32(f"{host} {state.checks}".encode()) / 2**32
         share = 1.0 - JITTER + 2.0 * JITTER * chance if state.checks else chance
@@ -152,23 +182,13 @@ class HealthChecks:
     # -- drains -------------------------------------------------------------------------------------------------
 
     def _drain(self, host: str, reason: str) -> None:
-        """Drain a host, or say that the reason is another one now; what a person has drained is left alone."""
-        targets = self._module.resources.ranks_of(host) & self._module.drainable
-        ours = self._ours(targets, [reason])
-        for some, mode in ((targets - self._module.drained, "update"), (ours, "overwrite")):
-            if some:
-                log.warning("%s is drained: %s", host, reason)
-                self._resource.perform(self._module.drain(some, reason, mode, HEALTH_USER, self._turns.wall_s))
+        """Drain a host, or say that the reason is another one now."""
+        if effects := self._resource.program_drains(host, reason, HEALTH_USER):
+            log.warning("%s is drained: %s", host, reason)
+            self._resource.perform(effects)
 
     def _undrain(self, host: str) -> None:
-        targets = self._ours(self._module.resources.ranks_of(host), ())
-        if targets:
+        targets, now_s = self._module.resources.ranks_of(host), self._turns.wall_s
+        if effects := self._module.undrain_good(targets, "health check passed", HEALTH_USER, now_s):
             log.info("%s is good again", host)
-            now_s = self._turns.wall_s
-            self._resource.perform(self._module.undrain(targets, "health check passed", None, HEALTH_USER, now_s))
-
-    def _ours(self, targets: Idset, but_for: Sequence[str]) -> Idset:
-        """Return those of the targets that a check has drained, for another reason than these."""
-        lines = self._module.status()["drain"].items() if not self._module.drained.isdisjoint(targets) else ()
-        ours = [some for some, line in lines if line.user == HEALTH_USER and line.reason not in but_for]
-        return reduce(or_, ours, EMPTY) & targets
+            self._resource.perform(effects)

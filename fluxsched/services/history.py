@@ -9,28 +9,35 @@ all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobfields import DEFAULT_BANK
 from fluxsched.core.resources import ResourceSet
-from fluxsched.errors import InvalidValue
-from fluxsched.history.accounting import HOURS_AGE_MAX_S, GroupOf, JobAccounting, group_name
-from fluxsched.history.samples import (
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.history import (
     CORE_STATES,
     DAY_S,
+    HOURS_AGE_MAX_S,
     MINUTE_S,
     RESULTS,
     Conditions,
+    GroupOf,
     IntervalRow,
+    JobAccounting,
     MachineSample,
     Moment,
     SampleRow,
     Sampling,
     conditions,
     damaged_history,
+    group_name,
     read_intervals,
     read_runs,
     read_samples,
@@ -125,7 +132,7 @@ class SampleColumns:
 _OF_TARGETS: Final = {
     "drained": ("draining", "drained"),
     "down": ("offline", "torpid", "lost"),
-    "excluded": ("excluded",),
+    "excluded": ("excluded", "spare"),
 }
 
 
@@ -162,6 +169,9 @@ COLUMNS: Final = {"user": "userid", "bank": "bank", "queue": "queue", "group": "
 ROWS_USUAL: Final = 1000
 REPORT_ROWS_MAX = 10_000
 """Rows in one answer: 3 MiB."""
+DAYS_MAX: Final = 400
+DAY_ROWS_MAX: Final = 100
+"""Days of a report by days, and its rows: 1 MiB in all."""
 STEP_JOBS: Final = 256
 """Running jobs looked at in one step: half a millisecond."""
 
@@ -187,21 +197,34 @@ def whole(since_s: float, until_s: float, now_s: float) -> Span:
     return Span(since, until, now_s)
 
 
+def days_of(span: Span) -> list[int]:
+    """Return the beginnings of the days of a span, by the instance's clock. Raises LimitExceeded for too many."""
+    days = [local_day(span.since_s)]
+    while (after := local_day(days[-1] + 1.5 * DAY)) < span.until_s and len(days) <= DAYS_MAX:
+        days.append(after)
+    if len(days) > DAYS_MAX:
+        raise LimitExceeded(f"more than {DAYS_MAX} days, the limit of a report by days: give a later since")
+    return days
+
+
 _NamesOf: TypeAlias = Callable[[Job], Collection[str]]
 
 
 class RunningUse(NamedTuple):
-    """Usage of jobs that still run in a period: by name their number, core-seconds and GPU-seconds."""
+    """Usage of jobs that still run in a period: by name their number, core-seconds and GPU-seconds, and the
+    core-seconds of each day.
+    """
 
     by_name: dict[str, list[float]]
     total: list[float]
+    by_day: dict[str, list[float]]
 
 
 def running_use(jobs: Mapping[int, Job], holders: Iterable[int], span: Span, by: str, userid: int | None,
-                group_of: GroupOf) -> Iterator[RunningUse | None]:  # fmt: skip
+                group_of: GroupOf, days: Sequence[int] = ()) -> Iterator[RunningUse | None]:  # fmt: skip
     """Sum the use of jobs that hold resources, of one user if given, in steps."""
     names_of: _NamesOf = (lambda job: (group_name(job, group_of),)) if by == "group" else _NAMES[by]
-    found = RunningUse({}, [0.0, 0.0, 0.0])
+    found = RunningUse({}, [0.0, 0.0, 0.0], defaultdict(lambda: [0.0] * len(days)))
     left = iter(holders)
     while some := list(islice(left, STEP_JOBS)):
         for job in map(jobs.get, some):
@@ -214,8 +237,20 @@ def running_use(jobs: Mapping[int, Job], holders: Iterable[int], span: Span, by:
                     sums[0] += 1
                     sums[1] += core_s
                     sums[2] += gpu_s
+                for at, day_s in _use_of_days(job, begin_s, end_s, days):
+                    for name in names_of(job):
+                        found.by_day[name][at] += day_s
         yield None
     yield found
+
+
+def _use_of_days(job: Job, begin_s: float, end_s: float, days: Sequence[int]) -> Iterator[tuple[int, float]]:
+    """Core-seconds of a job from `begin_s` until `end_s`, by the number of the day."""
+    for at in range(max(0, bisect_right(days, begin_s) - 1), len(days)):
+        if days[at] >= end_s:
+            return
+        until_s = days[at + 1] if at + 1 < len(days) else end_s
+        yield at, used(job, max(begin_s, days[at]), min(end_s, until_s))[0]
 
 
 _NAMES: Final[dict[str, _NamesOf]] = {
@@ -227,7 +262,8 @@ _NAMES: Final[dict[str, _NamesOf]] = {
 
 
 class AccountSums(NamedTuple):
-    """Sums read from the store: by name, of all together, and the number of rows left out; seconds of cores by state.
+    """Sums read from the store: by name, of all together, and the number of rows left out; seconds of cores by
+    state.
     """
 
     rows: list[tuple[str, list[float]]]
@@ -267,6 +303,17 @@ def read_accounts(read: Query, span: Span, by: str, userid: int | None) -> Accou
     return AccountSums(rows, total, left_out, observed_s, tuple(seconds))
 
 
+def read_days(read: Query, span: Span, by: str, userid: int | None, days: Sequence[int]) -> dict[str, list[float]]:
+    """Return the stored core-seconds of each day by name: for another thread, as `read_accounts`."""
+    found: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(days))
+    name, mine, values = COLUMNS[by], "" if userid is None else "AND userid = ?3", [span.since_s, span.until_s]
+    sql = f"SELECT {name}, t, sum(core_s) FROM {_CHOSEN} {mine} GROUP BY {name}, t"
+    for key, t, core_s in read(sql, tuple(values if userid is None else [*values, userid])) if days else ():
+        for each in str(key).split("\n") if by == "property" else (str(key),):
+            found[each][max(0, bisect_right(days, t) - 1)] += core_s
+    return found
+
+
 def _by_property(rows: Iterable[tuple[str, list[float]]]) -> list[tuple[str, list[float]]]:
     """Return the sums by property, from sums by sets of properties."""
     found: dict[str, list[float]] = {}
@@ -295,6 +342,22 @@ def response(by: str, span: Span, accounts: AccountSums, running: RunningUse, ma
         observed=accounts.observed_s,
         capacity=_capacity(accounts.cores, total.core_seconds) if shows_all else None,
     )
+
+
+def by_days(
+    answer: ReportResponse, days: Sequence[int], stored: Mapping[str, list[float]], running: RunningUse,
+    cores: Mapping[str, int],
+) -> ReportResponse:  # fmt: skip
+    """Return a report whose rows have the core-seconds of each day, and the cores that they are a part of now."""
+    nothing = [0.0] * len(days)
+
+    def row(one: ReportRow) -> ReportRow:
+        both = zip(stored.get(one.name, nothing), running.by_day.get(one.name, nothing), strict=True)
+        return replace(one, days=[mine + yours for mine, yours in both], cores=cores.get(one.name))
+
+    rows = [row(one) for one in answer.rows[:DAY_ROWS_MAX]]
+    left_out = answer.left_out + len(answer.rows) - len(rows)
+    return replace(answer, rows=rows, left_out=left_out, days=[float(day) for day in days])
 
 
 def _capacity(sampled: Iterable[float], used_s: float) -> dict[str, float]:
@@ -414,25 +477,41 @@ class HistoryService:
         since_s, until_s = self._times(wanted.since, wanted.until, REPORT_S)
         userid = self._router.permissions.sees_only(request)
         span = whole(since_s, until_s, self._turns.wall_s)
+        days = days_of(span) if wanted.days else []
+
+        def read(query: Query) -> tuple[AccountSums, dict[str, list[float]]]:
+            return read_accounts(query, span, wanted.by, userid), read_days(query, span, wanted.by, userid, days)
 
         def looked(running: RunningUse) -> None:
-            def found(accounts: AccountSums) -> None:
+            def found(both: tuple[AccountSums, dict[str, list[float]]]) -> None:
+                accounts, stored = both
                 if span.since_s <= span.now_s < span.until_s:
                     accounts = accounts.until_now(self._sampling.unwritten())
                 answer = response(wanted.by, span, accounts, running, wanted.max_entries, shows_all=userid is None)
-                request.respond(answer)
+                request.respond(by_days(answer, days, stored, running, self._cores(wanted.by)) if days else answer)
 
             def ask() -> None:
-                self._queries.run(lambda read: read_accounts(read, span, wanted.by, userid), found, request.failed)
+                self._queries.run(read, found, request.failed)
 
             self._accounting.write()
             self._store.when_idle(ask, request.failed)
 
-        holders = self._manager.grants.jobids()
+        active, holders, group_of = self._manager.jobs.active, self._manager.grants.jobids(), self._accounting.group_of
         in_steps(
-            self._turns, request,
-            running_use(self._manager.jobs.active, holders, span, wanted.by, userid, self._accounting.group_of), looked,
+            self._turns, request, running_use(active, holders, span, wanted.by, userid, group_of, days), looked
         )  # fmt: skip
+
+    def _cores(self, by: str) -> dict[str, int]:
+        """Return the cores that each property or queue has now; users and banks have none of their own."""
+        module, parts = self._resource.module, dict[str, Idset]()
+        if by == "property":
+            parts = dict(module.resources.properties)
+        elif by == "queue":
+            members = {group.name: group.targets for group in module.report.groups()}
+            parts = {queue.name or "": _union(members, queue.config.groups) for queue in self._manager.queues}
+        entries = module.resources.entries
+        return {name: sum([len(entry.ranks & ranks) * entry.children.count("core") for entry in entries])
+                for name, ranks in parts.items()}  # fmt: skip
 
     def _times(self, since_s: float | None, until_s: float | None, usual_s: float) -> tuple[float, float]:
         """Return the times that a request means. Raises InvalidValue."""
@@ -452,4 +531,4 @@ def look_at(module: ResourceModule, manager: JobManager, counts: JobCounts) -> M
 
 def kept_conditions(module: ResourceModule) -> Conditions:
     """Return the conditions that intervals record."""
-    return conditions(module.states(), module.status()["drain"].items())
+    return conditions(module.report.states(), module.report.status()["drain"].items())

@@ -20,8 +20,17 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.manager import JobManager
 from fluxsched.messaging.peers import Peer, RpcRequest, ping_answer, role_of
-from fluxsched.messaging.router import GOODBYE, Handler, Router, forget
-from fluxsched.messaging.tracing import LINE_CHARS_MAX, content, cut, is_sign_of_life, kind_of
+from fluxsched.messaging.router import (
+    GOODBYE,
+    LINE_CHARS_MAX,
+    Handler,
+    Router,
+    content,
+    cut,
+    forget,
+    is_sign_of_life,
+    kind_of,
+)
 from fluxsched.protocol.framing import Message
 from fluxsched.protocol.messages.common import AttrRequest, AttrResponse, InstanceInfo
 from fluxsched.protocol.messages.instance import (
@@ -69,6 +78,7 @@ class InstanceService:
                 "instance.ready": self._ready,
                 "instance.stop": self._stop_request,
                 "instance.restart": self._restart_request,
+                "instance.renounce": self._renounce,
                 "instance.goodbye": lambda request: router.drop_peer(request.peer, GOODBYE),
                 "attr.get": self._attr_get,
             }
@@ -79,7 +89,8 @@ class InstanceService:
         self.attributes.update(attributes)
 
     def serve_common(self, services: Mapping[str, Handler]) -> None:
-        """Serve `NAME.ping` and `NAME.stats-get` of the built-in services; the latter is answered by the handler given.
+        """Serve `NAME.ping` and `NAME.stats-get` of the built-in services; the latter is answered by the handler
+        given.
         """
         for name, stats in services.items():
             self._router.serve(
@@ -96,6 +107,10 @@ class InstanceService:
     def _answer(self, request: RpcRequest) -> None:
         role = str(role_of(request.message.rolemask))
         request.respond(msgspec.structs.replace(self._info(), role=role, userid=request.userid))
+
+    def _renounce(self, request: RpcRequest) -> None:
+        request.peer.renounce()
+        request.respond()
 
     def when_ready(self, call: Callable[[], None]) -> None:
         """Call now, or once the agents are online and the schedulers are ready or have failed."""
@@ -312,6 +327,7 @@ class AgentService:
 
 # ---- metrics
 
+
 class MetricsService:
     """Service of `instance.metrics`."""
 
@@ -357,7 +373,7 @@ class MetricsService:
                         len(self._module.usable(group.name)),
                         group.acquirer is not None,
                     )
-                    for group in self._module.groups()
+                    for group in self._module.report.groups()
                 ),
                 queues=tuple(
                     QueueMetrics(queue.name or "", queue.active - queue.running, queue.running)
@@ -390,7 +406,7 @@ def target_states(module: ResourceModule) -> tuple[dict[str, Idset], Idset]:
 
     A target that leaves its group counts as what it is besides: allocated or free.
     """
-    found = module.states()
+    found = module.report.states()
     leaving = found.pop("leaving")
     found["allocated"] |= leaving & module.held
     found["free"] |= leaving - module.held

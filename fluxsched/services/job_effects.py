@@ -24,13 +24,15 @@ from msgspec import structs
 
 from fluxsched.config.values import HistorySettings
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.job_text import Why
 from fluxsched.core.jobid import format_f58
+from fluxsched.core.reasons import Why
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.executor.base import (
+    EXPIRED,
     Executor,
     InputPlace,
     JobLaunch,
+    Measured,
     PerilogReports,
     ResumedJob,
     TaskSettings,
@@ -38,9 +40,8 @@ from fluxsched.executor.base import (
     spool_directory,
 )
 from fluxsched.executor.timed import TimeLimits
-from fluxsched.history.accounting import GroupOf, JobAccounting
-from fluxsched.history.samples import JobFlow
-from fluxsched.jobs import effects as effect
+from fluxsched.history import GroupOf, JobAccounting, JobFlow
+from fluxsched.jobs import states as effect
 from fluxsched.jobs.job import Job
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.states import EXEC
@@ -49,7 +50,7 @@ from fluxsched.messaging.memo import ObjectMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router
 from fluxsched.protocol import framing
-from fluxsched.protocol.messages import sched as msg
+from fluxsched.protocol.messages import jobs as msg
 from fluxsched.protocol.messages.instance import JobMetrics
 from fluxsched.store.jobs import (
     NO_JOBSPEC,
@@ -60,6 +61,7 @@ from fluxsched.store.jobs import (
     last_jobid,
     oldest_ended,
     pack_events,
+    pack_resources,
     parts_of_only,
 )
 from fluxsched.store.store import Store, Writer
@@ -133,6 +135,8 @@ class JobEffects:
         self.settings = settings
         self.publish: list[Publish] = []
         self.published: list[Callable[[], None]] = []
+        self.persisted: list[Callable[[int, list[dict[str, Any]]], None]] = []
+        """Called with events of a job that are about to be stored: what is stored then goes into their transaction."""
         self.executors: dict[str, Executor] = {}
         self.leases: LeasedJobs = NoLeases()
         self._listeners: list[HoldingListener] = []
@@ -250,7 +254,7 @@ class JobEffects:
         if events is not self._events:  # after a restart all waiting jobs share them
             self._events, self._packed_events = events, pack_events(events)
         ended_s = max(1, int(events[-1]["timestamp"])) if ended else 0
-        resources = "" if one.R is None else bytearray(_encode(one.R))
+        resources = "" if one.R is None else pack_resources(one.R)
         row = NO_JOBSPEC if one.jobspec is None else self._rows.get(one.jobspec)
         self._store.add("job_log", (one.jobid, ended_s, self._packed_events, *row, resources))
         self._unpublished_events.append((one.jobid, events))
@@ -264,6 +268,8 @@ class JobEffects:
             if result is not None:
                 self.counts.ended(result)
                 self.accounting.ended(job, result)
+        for note in self.persisted:
+            note(one.jobid, events)
 
     def _to_scheduler(self, one: effect.ToScheduler) -> None:
         topic, message = _SENT_AS.get(type(one.message)), one.message
@@ -377,7 +383,10 @@ class JobEffects:
     def _launch_of(self, job: Job, r: Mapping[str, Any]) -> JobLaunch:
         assert job.jobspec is not None, "a job that is to start has its jobspec"
         return JobLaunch(
-            job.id, job.jobspec, r, self.settings,
+            job.id,
+            job.jobspec,
+            r,
+            self.settings,
             attempt=0 if job.attempt is None else job.attempt.number,
             expiration_s=job.expiration_s,
             userid=self.settings.user_of(job.userid),
@@ -391,9 +400,15 @@ class JobEffects:
         return self._launch_of(job, job.R)
 
     def input_of(self, jobid: int) -> InputPlace | None:
-        """Return the destination of input for a job's tasks; None unless they run. Raises Refused if they accept none.
+        """Return the destination of input for a job's tasks; None unless they run. Raises Refused if they accept
+        none.
         """
         return self.executors["lease" if self.leases.has(jobid) else "local"].input_of(jobid)
+
+    def measure(self, jobid: int, measured: Measured) -> None:
+        """Call `measured` with what the tasks of a job have used so far; with None unless it runs."""
+        executor = self._running.get(jobid)
+        measured(None) if executor is None else executor.measure(jobid, measured)
 
     def _time_is_up(self, jobid: int) -> None:
         job = self.manager.jobs.active.get(jobid)
@@ -413,8 +428,10 @@ class JobEffects:
             held = job.R
             assert held is not None, "a job that is to run has its R"
             is_ending, launch = job.fatal is not None, self._launch_of(job, held)
-            one = ResumedJob(launch, records.get(jobid), begun_s, is_ending, grace_s, job.going, job.perilog)
-            found[executor].append(one)
+            record = records.get(jobid)
+            found[executor].append(
+                ResumedJob(launch, record, begun_s, is_ending, grace_s, job.going, job.perilog, job.freed)
+            )
             if job.status is None:
                 self._limits.arm(jobid, job.expiration_s)
 
@@ -439,7 +456,7 @@ class JobEffects:
 
     def perilog_reports(self, drain: Callable[[str, str, str], None]) -> PerilogReports:
         """Return the reports about programs before and after jobs; see `PerilogReports.drain`."""
-        return PerilogReports(self._noted, self._unprepared, self._ended, self._failed, self._freed, drain)
+        return PerilogReports(self._noted, self._unprepared, self._ended, self._failed, self.freed, drain)
 
     def _noted(self, jobid: int, name: str, context: dict[str, Any]) -> None:
         self.perform(self.manager.execution.noted(jobid, name, context, self.now_s))
@@ -456,7 +473,8 @@ class JobEffects:
         self._limits.disarm(jobid)
         self.perform(self.manager.execution.exec_failed(jobid, note, self.now_s, is_lost=is_lost, release=False))
 
-    def _freed(self, jobid: int) -> None:
+    def freed(self, jobid: int) -> None:
+        """Record that nothing of a job that has ended runs any more, nor a program of the site after it."""
         self._running.pop(jobid, None)
         self.perform(self.manager.execution.released(jobid, None, True, self.now_s))
 
@@ -488,13 +506,14 @@ class JobEffects:
         self._running.pop(jobid, None)
         self.perform(self.manager.execution.returned(jobid, note, self.now_s))
 
-    def record_process(self, jobid: int, record: object | None, then: Callable[[], None]) -> None:
+    def record_process(self, jobid: int, record: object | None, then: Callable[[], None] | None) -> None:
         """Keep (or forget) which processes are a job's, then go on (kill -9 of the instance must find them)."""
         if record is None:
             self._store.remove("process", (jobid,))
         else:
             self._store.add("process", (jobid, _encode(record)))
-        self.after_commit(then)
+        if then is not None:
+            self.after_commit(then)
 
     def forget_parts(self, numbers: Sequence[int]) -> None:
         """Ensure that no later job refers to these parts of jobspecs, which are about to be removed."""
@@ -504,8 +523,15 @@ class JobEffects:
     def raise_reported(self, jobid: int, kind: str, note: str) -> None:
         """Raise an exception that an executor reports, since the job must end; the report is repeated until known to be
         stored.
+
+        A job that was to end at the begin of an outage, which its executor does not know, is told so.
         """
-        raised = self.manager.jobs.get(jobid).exceptions or ()
+        job = self.manager.jobs.get(jobid)
+        if kind == "timeout" and job.moved_end is not None:
+            name = job.moved_end[0]
+            outages = "reservation" if self.manager.requests.reservations.has(name) else "outage"
+            note = f"{EXPIRED}: {outages} {name} begins, for which running jobs end"
+        raised = job.exceptions or ()
         if not any(one["context"]["type"] == kind and one["context"].get("note") == note for one in raised):
             self.raise_job(jobid, kind, note)
 
@@ -515,7 +541,8 @@ class JobEffects:
             self.raise_job(jobid, kind, note)
 
     def raise_job(self, jobid: int, kind: str, note: str) -> None:
-        """Raise a fatal exception; a job that has ended meanwhile, or has as many as it may have, needs no further one.
+        """Raise a fatal exception; a job that has ended meanwhile, or has as many as it may have, needs no further
+        one.
         """
         try:
             effects = self.manager.requests.raise_exception(jobid, kind, 0, note, None, self.now_s)
@@ -552,6 +579,7 @@ _PERFORMERS: dict[type, Callable[[JobEffects, Any], None]] = {
 
 
 # ---- counts for metrics
+
 
 class JobCounts:
     """Jobs submitted, started and ended."""

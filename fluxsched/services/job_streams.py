@@ -32,7 +32,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.executor.base import InputPlace, Window, spool_directory, spool_name
-from fluxsched.executor.commands import NO_COMMANDS, CommandExecutor, HostCommand
+from fluxsched.executor.hosts import NO_COMMANDS, CommandExecutor, HostCommand
 from fluxsched.executor.io import HELD_BYTES_MAX
 from fluxsched.executor.layout import remove
 from fluxsched.jobs.query import EVERY_JOB, SizeChanges, find
@@ -169,7 +169,7 @@ def _read(path: str, offset: int, size: int) -> bytes | None:
 
 # ---- job_streams
 
-# Not compiled: flux.endpoint_logs inherits from OutputFollower, and nothing plain can inherit from a compiled class
+# Not compiled: flux.endpoint inherits from OutputFollower, and nothing plain can inherit from a compiled class
 
 
 WATCH_EVENTS_MAX = 1024
@@ -293,7 +293,8 @@ class JobStreams:
         self._send(request, news)
 
     def _publish(self, stored: Sequence[JobEvents]) -> None:
-        """Publish the events that one transaction has put on disk: most of them are not watched, so the loop is short.
+        """Publish the events that one transaction has put on disk: most of them are not watched, so the loop is
+        short.
         """
         wanted, logs, news = self._wanted, self._logs, self._unpublished_events
         for jobid, events in stored:
@@ -513,9 +514,7 @@ class _Early(NamedTuple):
 class JobInputs:
     """Passes input on to the executor that runs the job."""
 
-    def __init__(
-        self, effects: JobEffects, streams: JobStreams, router: Router, commands: Container[int]
-    ) -> None:
+    def __init__(self, effects: JobEffects, streams: JobStreams, router: Router, commands: Container[int]) -> None:
         """`commands` are the numbers of the commands that run beside jobs."""
         self._effects = effects
         self._streams = streams
@@ -625,16 +624,13 @@ class CommandFollower(OutputFollower):
             remove(self._directory)
 
     def has_ended(self, active: Container[int]) -> bool:
-        """See `OutputFollower`."""
         return self.status is not None
 
     def send(self, piece: msg.OutputResponse) -> int:
-        """See `OutputFollower`."""
         self.request.respond(msg.ExecResponse(stream=piece.stream, data=piece.data))
         return 0
 
     def end_stream(self) -> None:
-        """See `OutputFollower`."""
         self.request.respond(msg.ExecResponse(status=self.status))
         self.request.finish()
         self.discard()

@@ -3,23 +3,38 @@
 Law: of `job-manager.wait-all` each job is reported once, after its end is on disk, and the stream ends with the last;
 of a job that is submitted again after it was preempted the end of its last attempt counts. A stream waits for a table
 of ids, so that a hundred thousand are dropped at once with their peer.
+
+Submit filters at the door: each job that a user submits passes them before the job manager sees it.
+
+    waiting -> asked, a batch at a time -> accepted, edited or refused
+
+Jobs that come together in one request are told apart here, so that filters judge each of them.
+
+Law: the order of submits is kept. One batch is under way; what arrives meanwhile is the next one. While the process of
+the filters is not there each submit is refused with a text that says so, or passes, as the site has configured; it is
+started again by a timer, after a delay that doubles. Without filters a submit costs one comparison.
 """
 
 from __future__ import annotations
 
 import errno
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from fluxsched.config.submit_filters import FilterAnswer, FilterFault, FilterProcess, SubmittedJob
+from fluxsched.config.values import IngestSettings
 from fluxsched.core.idset import Idset
-from fluxsched.core.job_text import Why
+from fluxsched.core.jobfields import WHEN_MAX
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.jobspec import Jobspec
-from fluxsched.errors import InvalidValue, Refused
-from fluxsched.jobs.job import SENT, Job
+from fluxsched.core.jobspec import ARRAY_JOBS_MAX, Jobspec, JobspecTemplate
+from fluxsched.core.quantities import doubled_s
+from fluxsched.core.reasons import WaitKind, Why
+from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
+from fluxsched.jobs.job import SENT, Job, priority_of
 from fluxsched.jobs.manager import JobManager, replayed
 from fluxsched.jobs.query import (
     EVERY_STATE,
@@ -30,10 +45,13 @@ from fluxsched.jobs.query import (
     RunningQuery,
     Tally,
     find,
+    first_waiting,
     history,
+    info,
     largest,
     list_jobs,
     parse_query,
+    running_first,
     state_counts,
     tally_jobs,
     total_tally,
@@ -43,11 +61,10 @@ from fluxsched.jobs.states import CANCEL, PENDING, REQUEUE, VIRTUAL_STATES, Stat
 from fluxsched.jobs.table import JobResult, as_asked, listed_sizes, result
 from fluxsched.messaging.memo import JobspecMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
-from fluxsched.messaging.router import Router, forget, in_steps
+from fluxsched.messaging.router import Answered, Router, forget, in_steps
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message
 from fluxsched.protocol.messages import jobs as msg
-from fluxsched.protocol.messages import sched
 from fluxsched.protocol.messages.instance import (
     ReasonEntry,
     ReasonsRequest,
@@ -56,18 +73,401 @@ from fluxsched.protocol.messages.instance import (
     RunningRequest,
     SchedReasonsRequest,
 )
-from fluxsched.protocol.messages.jobs import ListRequest, WaitResponse
-from fluxsched.services.ingest import SubmitFilters
+from fluxsched.protocol.messages.jobs import ListRequest, SubmitArrayRequest, SubmitArrayResponse, WaitResponse
 from fluxsched.services.job_effects import JobEffects, JobEvents
+from fluxsched.services.module_processes import BACKOFF_MAX_S, BACKOFF_S
 from fluxsched.services.scheduling import SchedulingService
 from fluxsched.store.jobs import read_events, read_job
-from fluxsched.store.store import Store
-from fluxsched.system.loop import Work, pieces
+from fluxsched.store.store import Store, Writer
+from fluxsched.system.log import logger
+from fluxsched.system.loop import Turns, Work, error_answer, pieces
 
-SUBMIT = framing.with_raw(msg.SubmitRequest, "jobspec")
+log = logger("ingest")
+
+BATCH_MAX = 256
+"""Jobs of one batch: those that are lost to a filter that ends its process."""
+
+WAITING_MAX = 100_000
+"""Submits that wait for the filters; some kilobytes each."""
+
+Accept = Callable[[Jobspec], object]
+"""Takes a job in, as the filters have left it. Raises FluxschedError."""
+
+
+class Submitter(Protocol):
+    """The request that a job came with, or one of several jobs that came together."""
+
+    @property
+    def userid(self) -> int:
+        """Return the user that the job is to belong to."""
+
+    @property
+    def topic(self) -> str:
+        """Return the topic of the request."""
+
+    def failed(self, exc: Exception) -> None:
+        """Answer that the job is not accepted."""
+
+
+class _Submit(NamedTuple):
+    request: Submitter
+    jobspec: Jobspec
+    urgency: int
+    accept: Accept
+
+
+class SubmitFilters:
+    """The filters of an instance; `run` is the thread in which their process is waited for."""
+
+    def __init__(
+        self,
+        settings: IngestSettings,
+        turns: Turns,
+        run: Writer,
+        start: Callable[[], FilterProcess],
+        waiting_max: int = WAITING_MAX,
+    ) -> None:
+        self._settings = settings
+        self._turns = turns
+        self._worker = run
+        self._start = start
+        self._waiting_max = waiting_max
+        self._waiting: deque[_Submit] = deque()
+        self._process: FilterProcess | None = None
+        self._absent: str | None = None
+        """Why the process is not there, until it has been started again."""
+        self._failures = 0
+        self._is_busy = False
+        self._is_closed = False
+
+    def open(self) -> None:
+        """Start the process, if there are filters: the first submit should not wait for its imports."""
+        if self._settings.filters:
+            self._ask([])
+
+    def close(self) -> None:
+        """End the process; what waits for it is not answered."""
+        self._is_closed = True
+        process = self._process
+        if process is not None and self._is_busy:
+            process.kill()  # its thread has the socket
+        elif process is not None:
+            process.close()
+
+    def admit(self, request: Submitter, jobspec: Jobspec, urgency: int, accept: Accept) -> None:
+        """Accept a job if the filters do, now or later. Raises what `accept` raises, and Refused."""
+        if not self._settings.filters:
+            accept(jobspec)
+        elif self._absent is not None:
+            self._without(jobspec, accept, self._absent)
+        elif len(self._waiting) >= self._waiting_max:
+            text = f"{self._waiting_max} submits wait for the submit filters, the limit: submit when some are through"
+            raise Refused(text, errno.EAGAIN)
+        else:
+            self._waiting.append(_Submit(request, jobspec, urgency, accept))
+            self._next()
+
+    def _without(self, jobspec: Jobspec, accept: Accept, why: str) -> None:
+        if not self._settings.passes_without:
+            text = "the submit filters of this instance are not running, so it accepts no jobs now"
+            raise Refused(f"{text}: {why}; submit again later, or tell the administrator", errno.EAGAIN)
+        accept(jobspec)
+
+    def _next(self) -> None:
+        if self._waiting and not self._is_busy:
+            count = min(len(self._waiting), BATCH_MAX)
+            self._ask([self._waiting.popleft() for _ in range(count)])
+
+    def _ask(self, batch: list[_Submit]) -> None:
+        jobs = [SubmittedJob(one.jobspec.raw, one.request.userid, one.urgency) for one in batch]
+        found: list[FilterAnswer] = []
+        faults: list[str] = []
+
+        def ask() -> None:
+            try:
+                if self._process is None:
+                    self._process = self._start()
+                if jobs:
+                    found.extend(self._process.ask(jobs))
+            except FilterFault as fault:
+                self._process = None
+                faults.append(str(fault))
+
+        def asked() -> None:
+            self._is_busy = False
+            if self._is_closed:
+                return
+            if faults:
+                self._failed(faults[0], batch)
+            else:
+                self._absent, self._failures = None, 0
+                for one, verdict in zip(batch, found, strict=True):
+                    self._finish(one, partial(_decide, one, verdict))
+            self._next()
+
+        self._is_busy = True
+        self._worker.run(ask, asked)
+
+    def _failed(self, why: str, batch: list[_Submit]) -> None:
+        """Treat all that wait as submits without filters, and start the process again later."""
+        self._absent = why
+        delay_s = doubled_s(BACKOFF_S, self._failures, BACKOFF_MAX_S)
+        self._failures += 1
+        what = "pass unfiltered" if self._settings.passes_without else "are refused"
+        log.error("the submit filters ended: %s; started again in %g s, until then submits %s", why, delay_s, what)
+        self._turns.after(delay_s, self.open)
+        waiting = [*batch, *self._waiting]
+        self._waiting.clear()
+        for one in waiting:
+            self._finish(one, partial(self._without, one.jobspec, one.accept, why))
+
+    def _finish(self, one: _Submit, call: Callable[[], None]) -> None:
+        """Call what answers a submit; its error is the submitter's."""
+
+        def finish() -> None:
+            try:
+                call()
+            except FluxschedError as fault:
+                one.request.failed(fault)
+
+        self._turns.run_isolated(finish, one.request.topic, one.request.failed)
+
+
+def _decide(one: _Submit, verdict: FilterAnswer) -> None:
+    """Act on the verdict on a job. Raises Refused with the filter's reason, or what the job manager has against it."""
+    if verdict.errnum:
+        raise Refused(verdict.refusal, verdict.errnum)
+    if verdict.jobspec is None:
+        one.accept(one.jobspec)
+        return
+    try:
+        edited = Jobspec.parse(verdict.jobspec)
+    except FluxschedError as fault:
+        text = f"a submit filter has made this jobspec invalid: {fault}; tell the administrator"
+        raise Refused(text, errno.EINVAL) from fault
+    one.accept(edited)
+
+
+# ---- jobs that come together
+
+
+class ArrayJob(NamedTuple):
+    """One of the jobs of a request; `failed` answers for it alone."""
+
+    userid: int
+    topic: str
+    failed: Callable[[Exception], None]
+
+
+class ArraySubmit:
+    """The jobs of one request on their way to the job manager, in order. Law: the first job of an array goes before all
+    others, which have its id; if it is refused, they are.
+    """
+
+    def __init__(
+        self,
+        request: RpcRequest,
+        wanted: SubmitArrayRequest,
+        filters: SubmitFilters,
+        enter: Callable[[Jobspec], int],
+        answer: Callable[[SubmitArrayResponse], None],
+    ) -> None:
+        """`enter` accepts a job and returns its id; `answer` is called when each is accepted or refused.
+
+        Raises InvalidValue, LimitExceeded.
+        """
+        count = len(wanted.texts)
+        if not 0 < count <= ARRAY_JOBS_MAX:
+            what = f"{count} jobs in one request, which has 1 to {ARRAY_JOBS_MAX}"
+            raise LimitExceeded(f"{what}: submit the others with `array` in a further one", errno.EINVAL)
+        self._request = request
+        self._template = JobspecTemplate(wanted.jobspec, wanted.paths)
+        self._texts = wanted.texts
+        self._urgency = wanted.urgency
+        self._array = wanted.array
+        self._filters = filters
+        self._enter = enter
+        self._answer = answer
+        self._ids = [0] * count
+        self._refused: list[tuple[int, int, str]] = []
+        self._left = count
+
+    def begin(self) -> None:
+        """Submit the first of the jobs, which the others follow."""
+        self._submit(0)
+
+    def _submit(self, at: int) -> None:
+        job = ArrayJob(self._request.userid, self._request.topic, partial(self._failed, at))
+        try:
+            jobspec = self._template.job(self._texts[at], self._array)
+            self._filters.admit(job, jobspec, self._urgency, partial(self._accept, at))
+        except FluxschedError as fault:
+            self._failed(at, fault)
+
+    def _accept(self, at: int, jobspec: Jobspec) -> None:
+        jobid = self._enter(jobspec)
+        self._ids[at] = jobid
+        self._array = self._array or jobid
+        self._settled(at)
+
+    def _failed(self, at: int, exc: Exception) -> None:
+        errnum, text = error_answer(self._request.topic, exc)
+        if not self._array:
+            self._request.error(errnum, text)
+            return
+        self._refused.append((at, errnum, text))
+        self._settled(at)
+
+    def _settled(self, at: int) -> None:
+        self._left -= 1
+        if not self._left:
+            self._answer(SubmitArrayResponse(self._ids, self._refused))
+        elif at == 0:
+            for other in range(1, len(self._ids)):
+                self._submit(other)
+
+
+# ---- when jobs would start
 
 WHY_S = 2.0
 """Maximum time for a scheduler to explain why a job waits (seconds); after it the job manager's knowledge must do."""
+
+QUESTIONS_MAX = 64
+"""Questions that wait for one scheduler: more than it can answer within WHY_S."""
+
+
+class InTurn:
+    """Asks each scheduler one question at a time: over an answer it takes its time, and starts nothing meanwhile."""
+
+    def __init__(self, router: Router, topic: str) -> None:
+        self._router = router
+        self._topic = topic
+        self._waiting: dict[Peer, deque[tuple[RpcRequest, bytes, Answered]]] = {}
+
+    def ask(self, peer: Peer, request: RpcRequest, payload: bytes, answered: Answered) -> bool:
+        """Ask for a request, now or later, unless that is answered by then; False if too many wait."""
+        waiting = self._waiting.get(peer)
+        if waiting is None:
+            self._waiting[peer] = deque()
+            self._call(peer, payload, answered)
+        elif len(waiting) >= QUESTIONS_MAX:
+            return False
+        else:
+            waiting.append((request, payload, answered))
+        return True
+
+    def _call(self, peer: Peer, payload: bytes, answered: Answered) -> None:
+        def ended(message: Message | None) -> None:
+            answered(message)  # if it raises, the peer is lost, and this is called once more
+            self._next(peer)
+
+        self._router.call(peer, self._topic, payload, ended)
+
+    def _next(self, peer: Peer) -> None:
+        waiting = self._waiting[peer]
+        while waiting:
+            request, payload, answered = waiting.popleft()
+            if request.is_open:
+                self._call(peer, payload, answered)
+                return
+        del self._waiting[peer]
+
+
+class StartQuestion:
+    """When jobs would start that are not submitted: they pass the filters, and each scheduler is asked about its own.
+
+    Law: the request is answered once, at the latest after WHY_S, with what is known by then.
+    """
+
+    def __init__(
+        self,
+        request: RpcRequest,
+        wanted: msg.WhenRequest,
+        manager: JobManager,
+        scheduling: SchedulingService,
+        turns: Turns,
+        in_turn: InTurn,
+    ) -> None:
+        self._request = request
+        self._wanted = wanted
+        self._manager = manager
+        self._scheduling = scheduling
+        self._turns = turns
+        self._in_turn = in_turn
+        self._found: dict[int, msg.WhenEntry] = {}
+        self._limits_s: dict[int, float] = {}
+        self._asked: dict[Peer, list[tuple[int, Jobspec]]] = {}
+        self._unfiltered = len(wanted.jobspecs)
+        self._late = turns.after(WHY_S, self._answer)
+
+    def begin(self, filters: SubmitFilters) -> None:
+        """Have each job pass the filters."""
+        for at, jobspec in enumerate(self._wanted.jobspecs):
+            job = ArrayJob(self._request.userid, self._request.topic, partial(self._refuse, at))
+            try:
+                filters.admit(job, Jobspec.parse(jobspec), self._wanted.urgency, partial(self._accept, at))
+            except FluxschedError as fault:
+                self._refuse(at, fault)
+
+    def _accept(self, at: int, jobspec: Jobspec) -> None:
+        queue, admitted, dependencies = self._manager.requests.admitted(
+            jobspec, self._request.userid, self._wanted.urgency, self._turns.wall_s
+        )
+        self._limits_s[at] = admitted.duration_s
+        peer, (_, reason) = self._scheduling.scheduler_of(queue.group), self._manager.queue_control.held_back(queue)
+        if dependencies:
+            self._found[at] = msg.WhenEntry("not known: it waits for its dependencies first")
+        elif not queue.started or peer is None:
+            stopped = "" if queue.started else f"{queue.title} is stopped: "
+            self._found[at] = msg.WhenEntry(f"not known: {stopped}{reason}")
+        else:
+            self._asked.setdefault(peer, []).append((at, admitted))
+        self._filtered()
+
+    def _refuse(self, at: int, fault: Exception) -> None:
+        self._found[at] = msg.WhenEntry(error_answer(self._request.topic, fault)[1], refused=True)
+        self._filtered()
+
+    def _filtered(self) -> None:
+        self._unfiltered -= 1
+        if self._unfiltered or not self._request.is_open:
+            return
+        for peer, jobs in self._asked.items():
+            places, priority = [at for at, _ in jobs], priority_of(self._wanted.urgency)
+            question = msg.SchedWhenRequest([jobspec.bare for _, jobspec in jobs], self._request.userid, priority)
+            if not self._in_turn.ask(peer, self._request, framing.pack(question), partial(self._answered, places)):
+                self._set(places, f"not known: {QUESTIONS_MAX} others ask its scheduler: ask again in a moment")
+        self._answer_if_all()
+
+    def _answered(self, places: Sequence[int], message: Message | None) -> None:
+        if message is not None and not message.errnum:
+            said = framing.unpack(message.payload, msg.WhenResponse).estimates
+            if len(said) != len(places):
+                raise RemoteProtocolError(f"{len(said)} estimates for {len(places)} jobs")
+            self._found.update(zip(places, said, strict=True))
+        elif message is not None:
+            self._set(places, f"not known: {(message.payload or b'').decode(errors='replace')}")
+        self._answer_if_all()
+
+    def _set(self, places: Sequence[int], when: str) -> None:
+        self._found.update(dict.fromkeys(places, msg.WhenEntry(when)))
+
+    def _answer_if_all(self) -> None:
+        if len(self._found) == len(self._wanted.jobspecs):
+            self._answer()
+
+    def _answer(self) -> None:
+        self._late.cancel()
+        silent = msg.WhenEntry(f"not known: its scheduler did not answer within {WHY_S:g} s")
+        answers = [self._found.get(at, silent) for at in range(len(self._wanted.jobspecs))]
+        limits_s = self._limits_s
+        answers = [msgspec.structs.replace(each, limit=limits_s.get(at) or None) for at, each in enumerate(answers)]
+        self._request.respond(msg.WhenResponse(answers))
+
+
+# ---- jobs
+
+SUBMIT = framing.with_raw(msg.SubmitRequest, "jobspec")
 
 
 class JobService:
@@ -83,6 +483,7 @@ class JobService:
         targets: Callable[[str], Idset],
         policy_of: Callable[[str | None, str], str | None],
         filters: SubmitFilters,
+        check: Callable[[Jobspec, int], None],
     ) -> None:
         """`targets` returns the targets that a text names; `policy_of` the policy that a scheduler has for a queue and
         group.
@@ -98,12 +499,16 @@ class JobService:
         self._specs = JobspecMemo()
         self._policy_of = policy_of
         self._filters = filters
+        self._check = check
+        """Refuses jobs that ask for what this instance cannot do."""
+        self._in_turn = InTurn(router, "sched.when")
         self._is_accepting = True
         router.serve(self._handlers())
 
     def _handlers(self) -> dict[str, Callable[[RpcRequest], None]]:
         return {
             "job-manager.submit": self._submit,
+            "job-manager.submit-array": self._submit_array,
             "job-manager.raise": self._raise,
             "job-manager.cancel": self._cancel,
             "job-manager.kill": self._kill,
@@ -115,6 +520,8 @@ class JobService:
             "job-manager.select": self._select,
             "job-manager.lookup": self._lookup,
             "job-manager.why": self._why,
+            "job-manager.usage": self._usage,
+            "job-manager.when": self._when,
             "job-manager.reasons": self._reasons,
             "job-manager.queue-list": self._queue_list,
             "job-manager.queue-status": self._queue_status,
@@ -152,14 +559,28 @@ class JobService:
         response: Callable[[int], object] = msg.SubmitResponse,
     ) -> int:
         """Accept the job of the request's user unfiltered, and answer with its id once it is stored."""
+        jobid = self._enter(request, jobspec, urgency, flags)
+        self.answer(request, response(jobid))
+        return jobid
+
+    def _submit_array(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.SubmitArrayRequest)
+        request.peer.rates.count_requests(len(wanted.texts) - 1.0, self._turns.clock.monotonic_s)
+
+        def enter(jobspec: Jobspec) -> int:
+            return self._enter(request, jobspec, wanted.urgency, wanted.flags)
+
+        ArraySubmit(request, wanted, self._filters, enter, partial(self.answer, request)).begin()
+
+    def _enter(self, request: RpcRequest, jobspec: Jobspec, urgency: int, flags: int) -> int:
         if not self._is_accepting:
             raise Refused("the instance is shutting down and accepts no jobs", errno.ESHUTDOWN)
         self._router.permissions.check_urgency(request, urgency)
+        self._check(jobspec, request.userid)
         now_s = self._turns.wall_s
         jobid = self._new_id(now_s)
         submit, userid = self._manager.requests.submit, request.userid
         self._effects.perform(submit(jobid, jobspec, userid=userid, urgency=urgency, flags=flags, now_s=now_s))
-        self.answer(request, response(jobid))
         return jobid
 
     def refuse_jobs(self) -> None:
@@ -233,7 +654,21 @@ class JobService:
     def _list(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.ListRequest)
         query = list_query(wanted, self._router.permissions.sees_only(request), self._targets)
-        self._turns.spread(self._send_list(request, query), request.failed)
+        work = self._send_list(request, query) if wanted.order == "newest" else self._send_active(request, query)
+        self._turns.spread(work, request.failed)
+
+    def _send_active(self, request: RpcRequest, query: JobQuery) -> Work:
+        """Answer with the first jobs in order `active`, and their count, found and packed in pieces."""
+        looking = running_first(self._manager.jobs, query)
+        while (listing := next(looking)) is None:
+            yield
+        found: list[msgspec.Raw] = []
+        for first in range(0, len(listing.jobs), PIECE_JOBS):
+            some = [info(job) for job in listing.jobs[first : first + PIECE_JOBS]]
+            self._effects.leases.extend_listed(some)
+            found += [msgspec.Raw(framing.pack(one)) for one in some]
+            yield
+        request.respond({"jobs": found, "count": listing.total})
 
     def _send_list(self, request: RpcRequest, query: JobQuery) -> Work:
         """Answer with the jobs that are meant, found and packed in pieces."""
@@ -287,6 +722,11 @@ class JobService:
 
         self._store.when_idle(answer, request.failed)
 
+    def _usage(self, request: RpcRequest) -> None:
+        """Answer with what a running job has used so far, once its hosts have measured it."""
+        jobid = self._manager.jobs.get(request.payload(msg.UsageRequest).id).id
+        self._effects.measure(jobid, lambda usage: request.respond(msg.UsageResponse(usage)))
+
     def _why(self, request: RpcRequest) -> None:
         jobid = request.payload(msg.WhyRequest).id
         job = self._manager.jobs.get(jobid)
@@ -301,6 +741,7 @@ class JobService:
             annotations=job.annotations or {},
             rule=known.rule or None,
             when=known.when or None,
+            kind=known.kind.value if job.state & PENDING else None,
             attempt=history(self._manager.jobs, job),
         )
         peer = self._scheduling.scheduler_of(job.queue.group)
@@ -315,21 +756,23 @@ class JobService:
             if message is None or message.errnum:
                 request.respond(answer)
             else:
-                found = framing.unpack(message.payload, sched.SchedWhyResponse)
+                found = framing.unpack(message.payload, msg.SchedWhyResponse)
                 reason = explain(job, Why(found.reason)).reason
-                said = {"reason": reason, "earliest": found.earliest, "rule": found.rule, "when": found.when}
+                said = {"reason": reason, "earliest": found.earliest, "rule": found.rule, "when": found.when,
+                        "kind": found.kind}  # fmt: skip
                 request.respond(msgspec.structs.replace(answer, **said))
             late.cancel()
 
         silent = f"{answer.reason} (its scheduler did not answer within {WHY_S:g} s: see fluxsched module list)"
         late = self._turns.after(WHY_S, lambda: request.respond(msgspec.structs.replace(answer, reason=silent)))
-        self._router.call(peer, "sched.why", framing.pack(sched.SchedWhyRequest(id=jobid)), answered)
+        self._router.call(peer, "sched.why", framing.pack(msg.SchedWhyRequest(id=jobid)), answered)
 
     def _reasons(self, request: RpcRequest) -> None:
-        """Respond with the reasons known to the job manager, and those that each scheduler sends for its jobs in time.
+        """Respond with the reasons known to the job manager, and those that each scheduler sends for its jobs in
+        time.
         """
         asked: dict[Peer, list[int]] = {}
-        found: list[ReasonEntry] = []
+        found, kinds = list[ReasonEntry](), list[str]()
         for job in self._manager.jobs.known(request.payload(ReasonsRequest).ids):
             peer = self._scheduling.scheduler_of(job.queue.group)
             if job.request == SENT and peer is not None:
@@ -337,21 +780,33 @@ class JobService:
             elif job.state & PENDING:
                 known = self._effects.leases.explain(job, why(self._manager.links, job))
                 found.append((job.id, known.reason, known.earliest_s, False))
+                kinds.append(known.kind.value)
         waiting = len(asked)
 
         def answered(message: Message | None) -> None:
             nonlocal waiting
             waiting -= 1
             if message is not None and not message.errnum:
-                said = framing.unpack(message.payload, ReasonsResponse).jobs
-                found.extend([(one[0], self._explained(one[0], one[1]), one[2], one[3]) for one in said])
+                said = framing.unpack(message.payload, ReasonsResponse)
+                found.extend([(one[0], self._explained(one[0], one[1]), one[2], one[3]) for one in said.jobs])
+                is_older = len(said.kinds) != len(said.jobs)
+                kinds.extend([WaitKind.OTHER.value] * len(said.jobs) if is_older else said.kinds)
             if not waiting and late.call is not None:
                 late.cancel()
-                request.respond(ReasonsResponse(found))
+                request.respond(ReasonsResponse(found, tuple(kinds)))
 
-        late = self._turns.after(WHY_S if asked else 0.0, lambda: request.respond(ReasonsResponse(found)))
+        late = self._turns.after(WHY_S if asked else 0.0, lambda: request.respond(ReasonsResponse(found, tuple(kinds))))
         for peer, ids in asked.items():
             self._router.call(peer, "sched.reasons", framing.pack(SchedReasonsRequest(ids)), answered)
+
+    def _when(self, request: RpcRequest) -> None:
+        """Respond with when jobs would start, each as the submit filters leave it, and as its scheduler plans it."""
+        wanted = request.payload(msg.WhenRequest)
+        self._router.permissions.check_urgency(request, wanted.urgency)
+        if not wanted.jobspecs:
+            raise InvalidValue(f"no jobspecs: ask about at least one job, and {WHEN_MAX} at most")
+        request.peer.rates.count_requests(len(wanted.jobspecs) - 1.0, self._turns.clock.monotonic_s)
+        StartQuestion(request, wanted, self._manager, self._scheduling, self._turns, self._in_turn).begin(self._filters)
 
     def _explained(self, jobid: int, reason: str) -> str:
         job = self._manager.jobs.active.get(jobid)
@@ -363,7 +818,14 @@ class JobService:
         request.respond(msg.QueueListResponse(queues=self._manager.queues.names()))
 
     def _queue_status(self, request: RpcRequest) -> None:
-        request.respond(self.queue_status(request.payload(msg.QueueStatusRequest).name))
+        wanted = request.payload(msg.QueueStatusRequest)
+        status = self.queue_status(wanted.name)
+        if wanted.waiting:
+            userid = self._router.permissions.sees_only(request)
+            queue = self._manager.queues.select(wanted.name, wanted.name is None, "show")[0]
+            waiting = first_waiting(self._manager.jobs, queue, wanted.waiting, userid)
+            status = msgspec.structs.replace(status, waiting=waiting)
+        request.respond(status)
 
     def queue_status(self, name: str | None) -> msg.QueueStatus:
         """Return the status of one queue. Raises Refused (ENOENT)."""
@@ -510,6 +972,7 @@ def read_ended_job(store: Store, jobid: int) -> Job | None:
 
 
 # ---- running jobs
+
 
 class RunningService:
     """Serves `job-manager.running`; `targets` reads an idset or a hostlist."""

@@ -46,7 +46,6 @@ class KeeperConnection(PieceInbox):
         self._on_end: Callable[[KeeperConnection], None] | None = ended
 
     def send(self, frames: Sequence[bytes]) -> None:
-        """See `Client.send`."""
         if self._request.is_open:
             for one in pieces(frames):
                 self._request.respond(one)

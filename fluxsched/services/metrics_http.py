@@ -270,6 +270,7 @@ def _number(value: float) -> str:
 
 # ---- families of metrics
 
+
 class SchedulerAnswer(NamedTuple):
     """A scheduler module, and what its `stats-get` answered; None if it did not."""
 

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Protocol
 
 from fluxsched.config.values import Recovery
-from fluxsched.core.limits import SiteLimit
+from fluxsched.core.jobfields import SiteLimit
+from fluxsched.core.quantities import doubled_s
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.messaging.peers import Peer
 from fluxsched.messaging.router import Router
@@ -140,6 +141,7 @@ class ModuleTable:
 
 # ---- starting of modules
 
+
 @dataclass(frozen=True, slots=True)
 class ModuleStart:
     """Arguments of a scheduler's process."""
@@ -191,7 +193,6 @@ class ModuleProcesses:
         self._directory = directory
 
     def start(self, wanted: ModuleStart, ended: Callable[[], None]) -> ModuleProcess:
-        """See `StartModule`."""
         command = [sys.executable, "-P", "-m", "fluxsched.scheduler.main", "--uri", wanted.uri]
         command += ["--name", wanted.name, "--instance", str(os.getpid())]
         command += ["--unsatisfiable", wanted.unsatisfiable, "--preempt-timeout", str(wanted.preempt_timeout_s)]
@@ -221,23 +222,18 @@ class ChildProcess:
             raise
 
     def terminate(self) -> None:
-        """See `ModuleProcess.terminate`."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """See `ModuleProcess.kill`."""
         self._process.kill()
 
     def why_ended(self, when: str) -> str:
-        """See `ModuleProcess.why_ended`."""
         return why_ended(self._process.wait(), self._log, self._log_begin, when)
 
     def forget(self) -> None:
-        """See `ModuleProcess.forget`."""
         self._watch.close()
 
     def finish(self, timeout_s: float) -> None:
-        """See `ModuleProcess.finish`."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -336,7 +332,7 @@ class Supervision:
         can_fall_back = recovery.fallback is not None and module.specs != recovery.fallback
         has_hung = module.verdict is not None
         if count <= recovery.restart and not (has_hung and can_fall_back):
-            delay_s = min(BACKOFF_S * 2 ** (count - 1), BACKOFF_MAX_S)
+            delay_s = doubled_s(BACKOFF_S, count - 1, BACKOFF_MAX_S)
             module.error = f"{why}; started again ({count} of {recovery.restart})"
             text = "module %s ended: %s; it is started again in %g s, running jobs continue"
             log.error(text, module.name, why, delay_s)

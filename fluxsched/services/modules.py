@@ -10,11 +10,10 @@ import errno
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from fluxsched.config.changes import import_faults
 from fluxsched.config.policies import composed, default_name, policy_of
-from fluxsched.config.reader import check_fallback, recovery_of
+from fluxsched.config.reader import check_fallback, import_faults, recovery_of
 from fluxsched.config.values import Recovery
-from fluxsched.core.limits import SiteLimit
+from fluxsched.core.jobfields import SiteLimit
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.jobs.queues import DEFAULT_GROUP, QueueConfig
 from fluxsched.messaging.peers import RpcRequest
@@ -77,7 +76,8 @@ class ModuleService:
         preempt_timeout_s: float = PREEMPT_TIMEOUT_S,
         limits: Sequence[SiteLimit] = (),
     ) -> None:
-        """Create the service. `trying` imports the policies of a module that is to be reloaded, which may take seconds.
+        """Create the service. `trying` imports the policies of a module that is to be reloaded, which may take
+        seconds.
         """
         self._table = table
         self.modules = table.by_name
@@ -312,7 +312,8 @@ class ModuleService:
             module.process.finish(TERMINATE_S)
 
     def policy_of(self, queue: str | None, group: str) -> str | None:
-        """Return the policy that orders a queue of the group, with its options; None while no module serves the group.
+        """Return the policy that orders a queue of the group, with its options; None while no module serves the
+        group.
         """
         for module in self.modules.values():
             if group in module.groups and module.status == STATUS_RUNNING:

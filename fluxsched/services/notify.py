@@ -23,7 +23,8 @@ from fluxsched.jobs.job import Job
 from fluxsched.services.job_effects import JobEvents
 from fluxsched.system.files import user_name
 from fluxsched.system.log import logger
-from fluxsched.system.loop import ExitWatch, Timer, Turns
+from fluxsched.system.loop import ExitWatch, Turns
+from fluxsched.system.processes import Restarts
 
 log = logger("notify")
 
@@ -48,11 +49,11 @@ class NotifyProgram:
     ) -> None:  # fmt: skip
         """Start the program, within the loop of the turns; `job` returns a job that is known."""
         self._turns = turns
-        self._words = list(words)
+        self.words = tuple(words)
         self._environment = {"PATH": PROGRAM_PATH, **environment}
         self._job = job
         self._queue_bytes_max = queue_bytes_max
-        self._first_again_s = self._again_s = again_s
+        self._restarts = Restarts(turns, self._start, again_s, NOTIFY_AGAIN_MAX_S)
         self._loop = asyncio.get_running_loop()
         self._lines: deque[bytes] = deque()
         self._queued_bytes = 0
@@ -63,12 +64,11 @@ class NotifyProgram:
         self._is_writing = False
         self._process: subprocess.Popen[bytes] | None = None
         self._watch: ExitWatch | None = None
-        self._again: Timer | None = None
-        self._begun_s = 0.0
+        self._is_over = False
         self.dropped = 0
         """Events that were dropped since this began."""
         self.starts = 0
-        self._start()
+        self._restarts.begin()
 
     def publish(self, stretches: Sequence[JobEvents]) -> None:
         """Queue events that are on disk."""
@@ -82,18 +82,19 @@ class NotifyProgram:
                 self._put(_encode({**about, "event": event}) + b"\n")
         self._write()
 
-    def close(self) -> None:
-        """End the program's input; it ends by that."""
-        if self._again is not None:
-            self._again.cancel()
-        if self._watch is not None:
+    def close(self, *, at_end: bool = True) -> None:
+        """End the program's input; it ends by that, which is noted unless the loop is `at_end`."""
+        self._is_over = True
+        self._restarts.cancel()
+        if self._watch is not None and at_end:
             self._watch.close()
         if self._process is not None:
             self._end_input(self._process)
-            self._process.poll()
-            self._process.returncode = self._process.returncode or 0  # it may read on
+            if at_end:
+                self._process.poll()
+                self._process.returncode = self._process.returncode or 0  # it may read on
         if self._lines or self._rest:
-            log.warning("%d events were not read by %s", len(self._lines) + bool(self._rest), self._words[0])
+            log.warning("%d events were not read by %s", len(self._lines) + bool(self._rest), self.words[0])
 
     # -- the queue ----------------------------------------------------------------------------------------------
 
@@ -103,7 +104,7 @@ class NotifyProgram:
             return
         if self._missing:
             count, self._missing = self._missing, 0
-            log.warning("%d events were dropped, since %s had not read those before", count, self._words[0])
+            log.warning("%d events were dropped, since %s had not read those before", count, self.words[0])
             self._add(_encode({"dropped": count}) + b"\n")
         self._add(line)
 
@@ -113,7 +114,7 @@ class NotifyProgram:
 
     def _drop(self, count: int) -> None:
         if not self._missing:
-            log.warning("events are dropped: %s does not read them fast enough, or they are too large", self._words[0])
+            log.warning("events are dropped: %s does not read them fast enough, or they are too large", self.words[0])
         self._missing += count
         self.dropped += count
 
@@ -147,11 +148,9 @@ class NotifyProgram:
     # -- the process --------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        self._again = None
-        self._begun_s = self._turns.clock.monotonic_s()
         try:
             process = subprocess.Popen(
-                self._words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, bufsize=0,
+                self.words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, bufsize=0,
                 cwd="/", env=self._environment, start_new_session=True,
             )  # fmt: skip
         except OSError as fault:
@@ -169,17 +168,15 @@ class NotifyProgram:
             return
         self._end_input(process)
         status = process.wait()
+        if self._is_over:
+            return
         if self._rest:
             self._rest = b""
             self._drop(1)
-        if self._turns.clock.monotonic_s() - self._begun_s > NOTIFY_AGAIN_MAX_S:
-            self._again_s = self._first_again_s
         self._failed(f"it ended with status {status}")
 
     def _failed(self, why: str) -> None:
-        log.error("%s: %s; it is started again in %g s", self._words[0], why, self._again_s)
-        self._again = self._turns.after(self._again_s, self._start)
-        self._again_s = min(2 * self._again_s, NOTIFY_AGAIN_MAX_S)
+        log.error("%s: %s; it is started again in %g s", self.words[0], why, self._restarts.ended())
 
     def _end_input(self, process: subprocess.Popen[bytes]) -> None:
         if process.stdin is not None and not process.stdin.closed:

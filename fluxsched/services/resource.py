@@ -22,12 +22,11 @@ from typing import Any, Literal, NamedTuple, cast
 import msgspec
 
 from fluxsched.core.constraint import EVERYTHING, GROUP, parse_targets
-from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.outages import Outage
-from fluxsched.core.resources import Children, ResourceSet
+from fluxsched.core.resources import Children, GroupChange, ResourceSet
 from fluxsched.core.topology import EMPTY_TOPOLOGY
-from fluxsched.errors import LimitExceeded, Refused, RemoteProtocolError
+from fluxsched.errors import InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs.grants import Grants
 from fluxsched.jobs.queues import DEFAULT_GROUP
 from fluxsched.jobs.states import NODE_FAILURE
@@ -38,6 +37,7 @@ from fluxsched.protocol.messages.instance import MachineChange
 from fluxsched.protocol.messages.resource import (
     AssignRequest,
     DrainInfo,
+    DrainReason,
     DrainRequest,
     ExpirationUpdateRequest,
     GroupInfo,
@@ -45,28 +45,33 @@ from fluxsched.protocol.messages.resource import (
     IncludeRequest,
     MoveResponse,
     PartDrainInfo,
+    PlannedOutage,
     PropertyRequest,
     ReleaseRequest,
     SchedStatusResponse,
+    SpareInfo,
     StatusResponse,
     TargetsRequest,
     TargetsResponse,
     UndrainRequest,
 )
 from fluxsched.protocol.sessions import AcquireServer, AcquireState, read_acquire, to_messages
-from fluxsched.resource.drain import PROGRAM_USERS
+from fluxsched.resource.drain import ADD, PROGRAM_USERS, DrainReasons, checked_mode, drained_text
 from fluxsched.resource.effects import (
     HISTORY_EVENTS_MAX,
     AcquisitionEnded,
     Journal,
     JournalEvent,
     RaiseJobs,
+    ResourceEffect,
     Save,
     ToAcquirer,
 )
 from fluxsched.resource.inventory import GroupView, Inventory
 from fluxsched.resource.module import ResourceModule
+from fluxsched.resource.outages import OutageRecord
 from fluxsched.resource.parts import PartDrain, PartsRequest
+from fluxsched.resource.spares import SpareTargets
 from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.module_processes import ModuleTable
 from fluxsched.store.store import Store
@@ -74,6 +79,9 @@ from fluxsched.system.log import logger
 from fluxsched.system.loop import Timer, Turns
 
 log = logger("resource")
+
+WITHHOLD = "[resource] withhold"
+"""Reason of cores that the configuration withholds."""
 
 PRINTS_KEPT = 4
 """Number of resource sets whose JSON is kept: the whole, and those acquired by a few groups."""
@@ -200,6 +208,17 @@ class ResourceService:
         requires = config.requires or EVERYTHING
         return requires.match(members, resources.properties, resources.ranks_of)
 
+    def group_for(self, queue: str, targets: Idset) -> str:
+        """Return the group of a queue to which targets are to be dedicated. Raises Refused (ENOENT), and InvalidValue
+        naming those on which its jobs could not run.
+        """
+        config, resources = self._queues.select(queue, False, "dedicate targets to")[0].config, self.module.resources
+        requires = config.requires or EVERYTHING
+        if other := targets - requires.match(targets, resources.properties, resources.ranks_of):
+            described = self.module.targets.describe(other)
+            raise InvalidValue(f"cannot dedicate {described} to queue {queue!r}: its jobs require {requires}")
+        return config.group
+
     def _resolve(self, request: RpcRequest) -> None:
         targets = self.targets(request.payload(TargetsRequest).targets)
         request.respond(TargetsResponse(str(targets)))
@@ -222,16 +241,19 @@ class ResourceService:
         wanted = request.payload(UndrainRequest)
         if parts := asked_parts(wanted):
             targets = self._present(wanted.targets)
-            asked = PartsRequest(targets, parts, wanted.reason, wanted.mode, request.who, self._turns.wall_s)
+            now_s = self._turns.wall_s
+            asked = PartsRequest(targets, parts, wanted.reason, wanted.mode, request.who, now_s, only=wanted.only)
             self.perform(self.module.undrain_parts(asked))
             self.answer(request)
             return
-        targets = self.targets(wanted.targets, self.module.drained)
-        if not targets and wanted.targets and wanted.mode is None:
-            raise Refused(f"cannot undrain {wanted.targets}: none of its targets is drained", errno.EEXIST)
-        if targets or not wanted.targets:
-            effects = self.module.undrain(targets, wanted.reason, wanted.mode, request.who, self._turns.wall_s)
-            self.perform(effects)
+        targets = self.targets(wanted.targets, self.module.drained_for(wanted.only))
+        if not targets and wanted.targets:
+            if checked_mode(wanted.mode, "undrain") == "none":
+                none = f"none of its targets is {drained_text(wanted.only)}"
+                raise Refused(f"cannot undrain {wanted.targets}: {none}", errno.EEXIST)
+        else:
+            now_s = self._turns.wall_s
+            self.perform(self.module.undrain(targets, wanted.reason, wanted.mode, request.who, now_s, wanted.only))
         self.answer(request)
 
     def _assign(self, request: RpcRequest) -> None:
@@ -247,14 +269,14 @@ class ResourceService:
 
     def _move(self, request: RpcRequest, targets: Idset, group: str | None, graceful: bool) -> None:
         now_s, user = self._turns.wall_s, request.who
-        there = self.module.settled(targets, group)
+        there = self.module.report.settled(targets, group)
         if group is None:
             self.perform(self.module.include(targets, now_s, graceful=graceful, user=user))
         else:
             self.perform(self.module.assign(targets, group, now_s, graceful=graceful, user=user))
-        state = self.module.move_state(targets)
+        state = self.module.report.move_state(targets)
         moved = state.moved - there
-        ending = sorted(self.module.ending(targets))
+        ending = sorted(self.module.report.ending(targets))
         done = MoveResponse(str(moved), str(state.leaving), str(state.draining), str(there), ending)
         self.answer(request, done)
 
@@ -278,11 +300,14 @@ class ResourceService:
 
     def drain_host(self, host: str, reason: str, what: str) -> None:
         """Drain the targets of a host where a program of the site has failed, as the user `fluxsched:WHAT`, which no
-        account can be; reasons that there are stay.
+        account can be; other reasons stay beside this one.
         """
-        targets = self.module.resources.ranks_of(host) & self.module.drainable - self.module.drained
-        if targets:
-            self.perform(self.module.drain(targets, reason, "update", f"{PROGRAM_USERS}{what}", self._turns.wall_s))
+        self.perform(self.program_drains(host, reason, f"{PROGRAM_USERS}{what}"))
+
+    def program_drains(self, host: str, reason: str, user: str) -> list[ResourceEffect]:
+        """Drain the targets of a host as such a user; there is no effect if all are drained for this already."""
+        targets = self.module.resources.ranks_of(host) & self.module.drainable
+        return self.module.drain(targets, reason, ADD, user, self._turns.wall_s) if targets else []
 
     def set_expiration(self, expiration_s: float) -> None:
         """Change when the whole resource set ends (seconds since the epoch, 0 for never)."""
@@ -297,6 +322,7 @@ class ResourceService:
     def mute(self) -> None:
         """Send acquirers no further changes: the instance is being shut down, target by target."""
         self._is_muted = True
+        self.module.spares.stop()
 
     # -- jobs ---------------------------------------------------------------------------------------------------
 
@@ -317,24 +343,40 @@ class ResourceService:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def _status(self, request: RpcRequest) -> None:
-        status = self.module.status()
+        status = self.module.report.status()
         drain = drain_lines(status)
         sets = {name: str(status[name]) for name in ("online", "offline", "exclude", "torpid", "lost")}
         groups = {name: str(targets) for name, targets in status["groups"].items()}
         sets["made_up"] = str(self.made_up(status["R"]))
         parts = part_lines(self.module.parts.report(), self._grants)
-        request.respond(StatusResponse(R=self.printed(status["R"]), drain=drain, groups=groups, parts=parts, **sets))
+        replaced = spare_lines(self.module.spares)
+        sets["spares"] = str(self.module.spares.all)
+        request.respond(
+            StatusResponse(
+                R=self.printed(status["R"]),
+                drain=drain,
+                groups=groups,
+                parts=parts,
+                replaced=replaced,
+                withheld=withheld_lines(self.module),
+                **sets,
+            )
+        )
 
     def sched_status(self, request: RpcRequest) -> None:
         """Respond with the resources that schedulers may use, those of them that are down, and those that are
         allocated.
         """
-        status = self.module.sched_status(allocated(self._grants, self.module.resources))
+        status = self.module.report.sched_status(allocated(self._grants, self.module.resources))
         parts = {name: self.printed(resources) for name, resources in status.items()}
-        request.respond(SchedStatusResponse(**parts, made_up=str(self.made_up(status["all"]))))
+        spares, made_up = self.module.spares, self.made_up(status["all"])
+        if spares.all:
+            idle = self.module.resources.restrict(spares.idle)
+            parts["spare"], made_up = self.printed(idle), made_up | self.made_up(idle)
+        request.respond(SchedStatusResponse(**parts, made_up=str(made_up), replaced=spare_lines(spares)))
 
     def _groups(self, request: RpcRequest) -> None:
-        request.respond(GroupsResponse([group_info(group) for group in self.module.groups()]))
+        request.respond(GroupsResponse([group_info(group) for group in self.module.report.groups()]))
 
     # -- effects ------------------------------------------------------------------------------------------------
 
@@ -414,9 +456,17 @@ def drain_lines(status: Mapping[str, Any]) -> dict[str, DrainInfo]:
             user=line.user,
             state=cast("Literal['drained', 'draining']", line.state),
             until=line.until_s if line.until_s < inf else None,
+            reasons=_reason_lines(line.reasons),
         )
         for targets, line in status["drain"].items()
     }
+
+
+def _reason_lines(reasons: DrainReasons) -> tuple[DrainReason, ...]:
+    return tuple([
+        DrainReason(each.timestamp_s, each.reason or "", each.user, each.until_s if each.until_s < inf else None)
+        for each in reasons
+    ])  # fmt: skip
 
 
 def part_lines(drains: Iterable[tuple[Idset, PartDrain]], grants: Grants) -> list[PartDrainInfo]:
@@ -439,6 +489,42 @@ def part_lines(drains: Iterable[tuple[Idset, PartDrain]], grants: Grants) -> lis
         )
         for targets, line in drains
     ]
+
+
+def withheld_lines(module: ResourceModule) -> list[PartDrainInfo]:
+    """Return the cores that the configuration withholds of targets, since when."""
+    found = [(each.ranks & module.targets.present, each.children.cores) for each in module.targets.withheld.entries()]
+    return [
+        PartDrainInfo(
+            targets=str(ranks), cores=str(cores), timestamp=module.withheld_s, reason=WITHHOLD, state="withheld"
+        )
+        for ranks, cores in found if ranks
+    ]  # fmt: skip
+
+
+def outage_lines(records: Iterable[OutageRecord]) -> list[PlannedOutage]:
+    """Return planned outages, the next one first."""
+    return [
+        PlannedOutage(
+            name=outage.name, targets=str(outage.targets), from_=outage.from_s, until=outage.until_s,
+            every=outage.every_s or None, reason=outage.reason, user=record.user, on=record.is_on,
+            configured=record.is_configured, end_jobs=outage.ends_jobs, queue=outage.queue,
+            reservation=outage.is_reservation, users=outage.users,
+        )
+        for record in sorted(records, key=lambda record: record.outage.from_s)
+        for outage in [record.outage]
+    ]  # fmt: skip
+
+
+def spare_lines(spares: SpareTargets) -> list[SpareInfo]:
+    """Return the spares in service."""
+    return [
+        SpareInfo(
+            target=each.target, replaces=each.replaces, replaces_host=each.replaces_key, group=each.group,
+            timestamp=each.since_s,
+        )
+        for each in spares
+    ]  # fmt: skip
 
 
 def asked_parts(wanted: DrainRequest | UndrainRequest) -> Children:
@@ -576,8 +662,13 @@ class Look(NamedTuple):
     states: dict[str, Idset]
     drained: frozenset[int]
     drains: dict[str, DrainInfo]
+    parts: list[PartDrainInfo]
+    withheld: list[PartDrainInfo]
+    outages: list[PlannedOutage]
     groups: list[GroupView]
     made_up: Idset
+    spares: Idset
+    replaced: list[SpareInfo]
 
 
 class MachineReader:
@@ -674,19 +765,24 @@ class ResourceWatch:
             for reader in self._readers.values():
                 reader.recount(key, changed)
         before, is_stale, self._is_stale = self._last, self._is_stale, False
-        states = self._module.states()
+        states = self._module.report.states()
         if before is not None and not is_stale and before.drained.isdisjoint(touched):
             self._last = before if states == before.states else before._replace(states=states)
             return
-        status = self._module.status()  # a job that ends leaves a target drained that was draining
-        resources = status["R"]
+        status = self._module.report.status()  # a job that ends leaves drained what was draining
+        resources, parts = status["R"], self._module.parts.report()
         self._last = Look(
             resources,
             states,
-            frozenset(chain.from_iterable(status["drain"])),
+            frozenset(chain(*status["drain"], *[targets for targets, _ in parts])),
             drain_lines(status),
-            self._module.groups(),
+            part_lines(parts, self._grants),
+            withheld_lines(self._module),
+            outage_lines(self._module.outages),
+            self._module.report.groups(),
             self._service.made_up(resources),
+            self._module.spares.all,
+            spare_lines(self._module.spares),
         )
 
     def _take_touched(self) -> set[int]:
@@ -760,8 +856,13 @@ class ResourceWatch:
             "states": {name: str(ranks) for name, ranks in now.states.items() if ranks},
             **{key: self._by_count(key, counts) for key, counts in self._counts.items()},
             "drains": now.drains,
+            "parts": now.parts,
+            "withheld": now.withheld or None,
+            "outages": now.outages,
             "groups": [group_info(group) for group in now.groups],
             "made_up": str(now.made_up),
+            "spares": str(now.spares) if now.spares else None,
+            "replaced": now.replaced or None,
         }
 
     def _differences(self, told: Look, now: Look) -> dict[str, Any]:
@@ -772,12 +873,17 @@ class ResourceWatch:
                 found["states"] = states
         if told.resources is not now.resources:
             found["R"] = self._service.printed(now.resources)
-        if told.drains != now.drains:
-            found["drains"] = now.drains
+        for name in ("drains", "parts", "withheld", "outages"):
+            if getattr(told, name) != getattr(now, name):
+                found[name] = getattr(now, name)
         if told.groups != now.groups:
             found["groups"] = [group_info(group) for group in now.groups]
         if told.made_up != now.made_up:
             found["made_up"] = str(now.made_up)
+        if told.spares != now.spares:
+            found["spares"] = str(now.spares)
+        if told.replaced != now.replaced:
+            found["replaced"] = now.replaced
         return found
 
     def _by_count(self, key: str, ranks: Iterable[int]) -> dict[str, str]:

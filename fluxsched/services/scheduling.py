@@ -19,17 +19,17 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs.allocation import Foreign
-from fluxsched.jobs.effects import TargetsGranted
 from fluxsched.jobs.queues import DEFAULT_GROUP
+from fluxsched.jobs.states import TargetsGranted
 from fluxsched.leases import size_is_settled
 from fluxsched.messaging.memo import PayloadMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message
-from fluxsched.protocol.messages import sched as msg
+from fluxsched.protocol.messages import jobs as msg
 from fluxsched.protocol.messages.instance import PlanRequest, SchedReasonsRequest
-from fluxsched.protocol.messages.sched import AccountsRequest
+from fluxsched.protocol.messages.jobs import AccountsRequest
 from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.module_processes import ModuleTable
 from fluxsched.store.integrity import SELECTED, is_intact

@@ -1,17 +1,16 @@
 """The simulator: a trace through the production scheduler on virtual time (rfc/simulator.md).
 
-    result = fluxsched.sim.run("KTH-SP2.swf.gz", "easy")
-    result.to_csv("jobs.csv"); result.summary.slowdown.mean
+result = fluxsched.sim.run("KTH-SP2.swf.gz", "easy")
+result.to_csv("jobs.csv"); result.summary.slowdown.mean
 """
 
 from __future__ import annotations
 
-from fluxsched.sim.conformance.plugin_site import PluginSite
-from fluxsched.sim.conformance.plugin_suite import examine_plugin
-from fluxsched.sim.conformance.suite import examine
-from fluxsched.sim.engine.run import run
-from fluxsched.sim.lublin import generate
+from fluxsched.sim.conformance import examine
+from fluxsched.sim.plugin_conformance import PluginSite, examine_plugin
 from fluxsched.sim.result import Result
+from fluxsched.sim.simulation import run
+from fluxsched.sim.synthetic import generate
 from fluxsched.sim.traces import Ask, Machine, Trace, TraceJob, read_trace, write_trace
 
 __all__ = [

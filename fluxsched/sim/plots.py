@@ -12,14 +12,14 @@ import io
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue
 from fluxsched.sim.report import BARS_MAX, by_size, by_user, largest
-from fluxsched.sim.result import Result
-from fluxsched.sim.table import averages, busy_steps, queue_steps, sampled, stretches
+from fluxsched.sim.result import Result, averages, busy_steps, queue_steps, sampled, stretches
 from fluxsched.sim.traces import Trace
 
 if TYPE_CHECKING:
@@ -29,8 +29,12 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999933", "#882255")
 """Of Okabe and Ito, and two of Tol's for more."""
 
-OTHERS = "#9e9ea8"
-"""The colour of all users but those who used most."""
+WAITS = (
+    (1.0, "no wait", "#c9d6df"), (60.0, "under 1 min", "#a9c8d6"), (600.0, "under 10 min", "#7fb3c8"),
+    (3600.0, "under 1 h", "#e3c567"), (6 * 3600.0, "under 6 h", "#e0964a"), (86400.0, "under 1 day", "#c95d3c"),
+    (inf, "1 day or more", "#8f2d3f"),
+)  # fmt: skip
+"""Classes of waits of jobs on targets, as on the page: the wait that is too long for one, its name, its colour."""
 
 STEPS_DRAWN_MAX = 4000
 """Points of a line: more than a page has pixels."""
@@ -94,15 +98,9 @@ def colours_of(results: Sequence[Result]) -> dict[str, str]:
     return {result.title: COLOURS[at % len(COLOURS)] for at, result in enumerate(results)}
 
 
-def user_colours(result: Result) -> dict[str, str]:
-    """Return the colours of those users who used most under this policy, and of all others."""
-    names = [_name(share.name) for share in result.summary.users]
-    colours = dict(zip(names, COLOURS, strict=False))
-    return colours if len(names) <= len(COLOURS) else {**colours, "others": OTHERS}
-
-
-def _name(name: object) -> str:
-    return "unknown" if name is None else str(name)[:NAME_CHARS]
+def wait_colour(wait_s: float | None) -> str:
+    """Return the colour of a job that waited for so long."""
+    return next(colour for most_s, _, colour in WAITS if (wait_s or 0.0) < most_s)
 
 
 def utilisation(axes: Axes, result: Result, colour: str, scale: TimeScale) -> None:
@@ -216,8 +214,8 @@ def classes(
     axes.grid(visible=False, axis="x")
 
 
-def jobs_on_targets(axes: Axes, result: Result, scale: TimeScale, users: dict[str, str]) -> None:
-    """Every job on its targets, over time, in the colour of its user; all its attempts, and all its sizes."""
+def jobs_on_targets(axes: Axes, result: Result, scale: TimeScale) -> None:
+    """Every job on its targets, over time, in the colour of its wait; all its attempts, and all its sizes."""
     from matplotlib.collections import PolyCollection
 
     corners, colours = [], []
@@ -230,12 +228,12 @@ def jobs_on_targets(axes: Axes, result: Result, scale: TimeScale, users: dict[st
             continue
         for first, last in Idset.parse(ranks).runs():
             corners.append([(begin, first), (begin, last + 1), (end, last + 1), (end, first)])
-            colours.append(users.get(_name(jobs.user[at]), OTHERS))
+            colours.append(wait_colour(result.wait[at]))
     edges: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.4} if len(corners) <= EDGES_MAX else {
         "edgecolors": "none", "linewidths": 0}  # fmt: skip
     axes.add_collection(PolyCollection(corners, facecolors=colours, rasterized=True, **edges))
     axes.grid(visible=False)
-    axes.set(ylabel="target", ylim=(0, result.targets))
+    axes.set(ylabel="target", ylim=(result.targets, 0))
     reductions(axes, result, scale)
     scale.apply(axes)
 
@@ -354,11 +352,11 @@ def draw(trace: Trace, results: Sequence[Result]) -> Figure:
         first = None
         for some, draw_one in over_time:
             first = _panels(figure, [grid[next(rows), :] for _ in some], some, colours, scale, draw_one, first)
-        users, window, targets = user_colours(results[0]), window_of(results[0], scale), None
+        window, targets = window_of(results[0], scale), None
         for result in charted:
             axes = figure.add_subplot(grid[next(rows), :], sharex=first if window == scale else targets)
             targets = axes
-            jobs_on_targets(axes, result, window, users)
+            jobs_on_targets(axes, result, window)
             axes.set_title(f"{result.title}{_part(window, scale)}", loc="left")
             if result is not charted[-1]:
                 axes.set_xlabel("")
@@ -371,21 +369,21 @@ def draw(trace: Trace, results: Sequence[Result]) -> Figure:
         classes(first, by_size(shown), shown, colours, "cores of the job")
         axes = figure.add_subplot(grid[last, 1], sharey=first)
         classes(axes, by_user(shown)[:USERS_DRAWN_MAX], shown, colours, "user")
-        _legends(figure, results, colours, users if charted else {})
+        _legends(figure, results, colours, has_charts=bool(charted))
         return figure
 
 
-def _legends(figure: Figure, results: Sequence[Result], colours: dict[str, str], users: dict[str, str]) -> None:
-    """Draw legends of policies and users beside everything that is drawn; below it, what was left out."""
+def _legends(figure: Figure, results: Sequence[Result], colours: dict[str, str], *, has_charts: bool) -> None:
+    """Draw legends of policies and waits beside everything that is drawn; below it, what was left out."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     lines: list[Any] = [Line2D([], [], color=colours[result.title], label=result.title) for result in results]
     lines += [Line2D([], [], **USABLE, label="usable"), Patch(**REDUCED, label="part not usable")]
     figure.legend(handles=lines, loc="outside right upper", title="policies", alignment="left")
-    if users:
-        named = [Patch(color=colour, label=name) for name, colour in users.items()]
-        figure.legend(handles=named, loc="outside right center", title="users, by usage", alignment="left")
+    if has_charts:
+        named = [Patch(color=colour, label=name) for _, name, colour in WAITS]
+        figure.legend(handles=named, loc="outside right center", title="jobs that waited", alignment="left")
     if missing := list(left_out(results)):
         figure.supxlabel(f"Left out: {'; '.join(missing)}.", x=0.01, ha="left", fontsize=8, color="#606060")
 

@@ -10,24 +10,30 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
-from itertools import compress
+from itertools import compress, pairwise
 from typing import Any, NamedTuple
 
 from fluxsched.core.text import plural
-from fluxsched.sim.result import PARTS, AccountCourse, Result, Share, Spread, Summary, percentile
-from fluxsched.sim.table import (
+from fluxsched.sim.result import (
     COMPLETED,
     DENIED,
     FAILED,
     NO_ROW,
+    PARTS,
     PREEMPTED,
     RUNNING,
     TIMEOUT,
     UNSUBMITTED,
     WAITING,
+    AccountCourse,
     Columns,
+    Result,
+    Share,
+    Spread,
+    Summary,
     averages,
     busy_steps,
+    percentile,
     queue_steps,
     stretches,
 )
@@ -58,17 +64,29 @@ Reasons = dict[tuple[str, str], list[int | str]]
 """Jobs by their state and the reason for it."""
 
 
+JOBS, WAITS, MACHINE, SCHEDULER = "Jobs", "Waits", "Machine", "Scheduler"
+"""Groups of figures."""
+
+LESS, MORE = -1, 1
+"""Which of two policies is better by a figure, where it says so."""
+
+
 class Figure(NamedTuple):
-    """One figure: what it is called, and its text for one result; `""` where there is none."""
+    """One figure: its name, its text for one result (`""` where there is none), its group, and which is better."""
 
     title: str
     text: Callable[[Result, Summary], str]
+    group: str = SCHEDULER
+    better: int = 0
+    is_none_zero: bool = False
+    """True if no text means that there was none of it."""
 
 
-def report(trace: Trace, results: Sequence[Result], by: str | None = None) -> Iterator[str]:
+def report(trace: Trace, results: Sequence[Result], by: str | None = None, columns: int | None = None) -> Iterator[str]:
     """Yield the lines of the whole report; `by` is `user`, `queue` or `bank` for a table of these a policy.
 
-    Without it there is one of accounts for each policy under which they were recorded.
+    Without it there is one of accounts for each policy under which they were recorded. `columns` is the width of the
+    terminal, to which the bars over time are fitted.
     """
     yield from heading(trace, results)
     yield ""
@@ -77,7 +95,7 @@ def report(trace: Trace, results: Sequence[Result], by: str | None = None) -> It
     if lines := list(refusals(results)):
         yield from lines
         yield ""
-    yield from over_time(results)
+    yield from over_time(results, columns)
     for result in results:
         if by is not None or result.accounts:
             yield ""
@@ -138,18 +156,33 @@ def _reason_lines(title: str, reasons: Reasons) -> Iterator[str]:
         yield f"{title}and {len(reasons) - REASONS_SHOWN} more reasons: see the column note of --jobs-out"
 
 
-def over_time(results: Sequence[Result]) -> Iterator[str]:
+PARTS_MIN = 8
+"""Fewer bars say nothing, however narrow the terminal."""
+
+
+def over_time(results: Sequence[Result], columns: int | None = None) -> Iterator[str]:
     """Yield a line of bars a policy, over the makespan: utilisation, and queue length up to the longest of all
     policies.
     """
     longest = max([max(result.summary.over_time.queue) for result in results])
-    rows = [[f"in {PARTS} parts", "utilisation, 0 to 100 %", f"queue length, {scale_of(longest)}"]]
+    label = max([len(f"in {PARTS} parts"), *[len(result.title) for result in results]])
+    parts = PARTS if columns is None else max(PARTS_MIN, min(PARTS, (columns - label - 4) // 2))
+    rows = [[f"in {parts} parts", "utilisation, 0 to 100 %", f"queue length, {scale_of(longest)}"]]
     for result in results:
         course = result.summary.over_time
-        rows.append([result.title, bars(course.utilisation, 1.0), bars(course.queue, longest)])
+        rows.append(
+            [result.title, bars(folded(course.utilisation, parts), 1.0), bars(folded(course.queue, parts), longest)]
+        )
     for title, *courses in rows:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         yield "  ".join([title.ljust(widths[0]), courses[0].ljust(widths[1]), courses[1]]).rstrip()
+
+
+def folded(values: Sequence[float | None], parts: int) -> list[float | None]:
+    """Return the means of fewer parts, None where there is no value."""
+    ends = [len(values) * part // parts for part in range(parts + 1)]
+    groups = [[each for each in values[begin:end] if each is not None] for begin, end in pairwise(ends)]
+    return [sum(group) / len(group) if group else None for group in groups]
 
 
 def scale_of(longest: float) -> str:
@@ -335,33 +368,52 @@ def _number(value: float) -> str:
 SPREAD = tuple(field.name for field in fields(Spread))
 
 FIGURES = (
-    *[Figure(f"jobs {state}", _states(state)) for state in STATES],
-    *[Figure(f"wait {number} [s]", _spread(_wait, number)) for number in SPREAD],
-    *[Figure(f"bounded slowdown {number}", _spread(_slowdown, number)) for number in SPREAD],
-    Figure("utilisation [%]", lambda _, summary: _number(100 * summary.utilisation) if summary.utilisation else ""),
-    Figure("makespan [s]", lambda _, summary: _number(summary.makespan_s)),
-    Figure("queue length mean", lambda _, summary: _number(summary.queue_mean)),
-    Figure("queue length max", lambda _, summary: f"{summary.queue_max:,}"),
-    Figure("fairness over users", lambda _, summary: _fairness(summary.fairness_users, summary.users)),
-    Figure("fairness over queues", lambda _, summary: _fairness(summary.fairness_queues, summary.queues)),
-    Figure("preemptions", lambda _, summary: f"{summary.preemptions:,}" if summary.preemptions else ""),
-    Figure("work lost [core h]", lambda _, summary: _number(summary.lost_core_s / 3600) if summary.preemptions else ""),
-    Figure("grows", lambda _, summary: f"{summary.grows:,}" if summary.grows or summary.shrinks else ""),
-    Figure("shrinks", lambda _, summary: f"{summary.shrinks:,}" if summary.grows or summary.shrinks else ""),
-    Figure("grown [core h]", lambda _, summary: _number(summary.grown_core_s / 3600) if summary.grows else ""),
-    Figure("shrunk [core h]", lambda _, summary: _number(summary.shrunk_core_s / 3600) if summary.shrinks else ""),
-    Figure("hops mean", lambda _, summary: "" if summary.hops_mean is None else _number(summary.hops_mean)),
-    Figure("hops max", lambda _, summary: "" if summary.hops_max is None else f"{summary.hops_max}"),
+    *[Figure(f"jobs {state}", _states(state), JOBS) for state in STATES],
+    *[Figure(f"wait {number} [s]", _spread(_wait, number), WAITS, LESS) for number in SPREAD],
+    *[Figure(f"bounded slowdown {number}", _spread(_slowdown, number), WAITS, LESS) for number in SPREAD],
+    Figure(
+        "utilisation [%]",
+        lambda _, summary: _number(100 * summary.utilisation) if summary.utilisation else "",
+        MACHINE,
+        MORE,
+    ),
+    Figure("makespan [s]", lambda _, summary: _number(summary.makespan_s), MACHINE, LESS),
+    Figure("queue length mean", lambda _, summary: _number(summary.queue_mean), MACHINE, LESS),
+    Figure("queue length max", lambda _, summary: f"{summary.queue_max:,}", MACHINE, LESS),
+    Figure("fairness over users", lambda _, summary: _fairness(summary.fairness_users, summary.users), MACHINE, MORE),
+    Figure(
+        "fairness over queues", lambda _, summary: _fairness(summary.fairness_queues, summary.queues), MACHINE, MORE
+    ),
+    Figure(
+        "preemptions", lambda _, summary: f"{summary.preemptions:,}" if summary.preemptions else "", MACHINE, LESS, True
+    ),
+    Figure(
+        "work lost [core h]",
+        lambda _, summary: _number(summary.lost_core_s / 3600) if summary.preemptions else "",
+        MACHINE,
+        LESS,
+        True,
+    ),
+    Figure("grows", lambda _, summary: f"{summary.grows:,}" if summary.grows or summary.shrinks else "", MACHINE),
+    Figure("shrinks", lambda _, summary: f"{summary.shrinks:,}" if summary.grows or summary.shrinks else "", MACHINE),
+    Figure("grown [core h]", lambda _, summary: _number(summary.grown_core_s / 3600) if summary.grows else "", MACHINE),
+    Figure(
+        "shrunk [core h]", lambda _, summary: _number(summary.shrunk_core_s / 3600) if summary.shrinks else "", MACHINE
+    ),
+    Figure(
+        "hops mean", lambda _, summary: "" if summary.hops_mean is None else _number(summary.hops_mean), MACHINE, LESS
+    ),
+    Figure("hops max", lambda _, summary: "" if summary.hops_max is None else f"{summary.hops_max}", MACHINE, LESS),
     Figure("passes", lambda result, _: f"{result.cost.passes:,}" if result.cost.passes else ""),
     Figure("decisions refused", lambda result, _: f"{result.cost.refused:,}" if result.cost.refused else ""),
-    Figure("considered p50 [s]", lambda result, _: _considered(result, 0.5)),
-    Figure("considered p99 [s]", lambda result, _: _considered(result, 0.99)),
+    Figure("considered p50 [s]", lambda result, _: _considered(result, 0.5), better=LESS),
+    Figure("considered p99 [s]", lambda result, _: _considered(result, 0.99), better=LESS),
     Figure("started [jobs/s]", lambda result, _: _number(result.started_per_s) if result.cost.considered_s else ""),
-    Figure("utilisation of others [%]", _kinds_used),
-    Figure("pass mean [us]", _passes(lambda passes: sum(passes) / len(passes))),
-    Figure("pass p99 [us]", _passes(lambda passes: percentile(passes, 0.99))),
-    Figure("pass max [us]", _passes(lambda passes: passes[-1])),
-    Figure("simulated [jobs/s]", _rate),
+    Figure("utilisation of others [%]", _kinds_used, MACHINE),
+    Figure("pass mean [us]", _passes(lambda passes: sum(passes) / len(passes)), better=LESS),
+    Figure("pass p99 [us]", _passes(lambda passes: percentile(passes, 0.99)), better=LESS),
+    Figure("pass max [us]", _passes(lambda passes: passes[-1]), better=LESS),
+    Figure("simulated [jobs/s]", _rate, better=MORE),
 )
 """The figures in their order."""
 
@@ -383,8 +435,12 @@ QUANTILES = 200
 USERS_MAX = 20
 """Users in the chart of waits: those with most core seconds."""
 
+UNIX_START_MAX = 1 << 40
+"""Later years have five digits."""
+
 SIZE_CLASSES_MAX = 24
 """Powers of two: up to 16 million cores."""
+
 
 def drawing(trace: Trace, results: Sequence[Result]) -> dict[str, Any]:
     """Everything that the page of a study draws."""
@@ -395,7 +451,8 @@ def drawing(trace: Trace, results: Sequence[Result]) -> dict[str, Any]:
     drawn = sorted(set().union(*[largest(result) for result in results]))
     return {
         "trace": trace.name, "heading": list(heading(trace, results)), "begin": min(jobs.submit, default=0.0),
-        "end": end_s, "targets": results[0].targets, "cores": results[0].cores, "figures": _figures(results),
+        "end": end_s, "unix_start": _unix_start(trace),
+        "targets": results[0].targets, "cores": results[0].cores, "figures": _figures(results),
         "refusals": list(refusals(results)), "users": users, "queues": queues,
         "jobs": {
             "row": drawn, "id": [str(jobs.job[row]) for row in drawn],
@@ -405,6 +462,12 @@ def drawing(trace: Trace, results: Sequence[Result]) -> dict[str, Any]:
         "policies": [_policy(result, drawn, end_s) for result in results],
         "by_size": by_size(results), "by_user": by_user(results),
     }  # fmt: skip
+
+
+def _unix_start(trace: Trace) -> int | None:
+    """Return the wall time of the trace's beginning, if its header has one."""
+    text = trace.header.get("UnixStartTime", "")
+    return int(text) if text.isascii() and text.isdecimal() and 0 < int(text) < UNIX_START_MAX else None
 
 
 def _policy(result: Result, drawn: Sequence[int], end_s: float) -> dict[str, Any]:
@@ -451,10 +514,25 @@ def largest(result: Result) -> list[int]:
     return sorted(begun, key=work, reverse=True)[:BARS_MAX]
 
 
-def _figures(results: Sequence[Result]) -> list[list[Any]]:
-    """Return the lines of the report's table: title, then a text a policy."""
-    lines = [[line.title, *[line.text(result, result.summary) for result in results]] for line in FIGURES]
-    return [line for line in lines if any(line[1:])]
+def _figures(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Return the lines of the report's table: a text for each policy, and the number that it says."""
+    found = []
+    for line in FIGURES:
+        texts = [line.text(result, result.summary) for result in results]
+        if any(texts):
+            numbers = [0.0 if not text and line.is_none_zero else _number_of(text) for text in texts]
+            found.append(
+                {"title": line.title, "group": line.group, "better": line.better, "texts": texts, "numbers": numbers}
+            )
+    return found
+
+
+def _number_of(text: str) -> float | None:
+    """Return the number of a figure as it is shown; None for none, or for several."""
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return None
 
 
 def _named(names: Iterable[int | str | None]) -> tuple[list[str], list[int]]:

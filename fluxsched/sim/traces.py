@@ -102,6 +102,10 @@ FAULT_CHARS_MAX = 60
 """Number of characters of a faulty line that are repeated."""
 
 
+RESULTS: Final = {"COMPLETED": 1, "FAILED": 0, "TIMEOUT": 0, "CANCELED": 5}
+"""Ends of jobs, with their status in SWF."""
+
+
 class Ask(NamedTuple):
     """Request of a job: `nslots` slots of `cores` and `gpus`, over `nodes` if given, a number or a range (`4-10`).
 
@@ -133,7 +137,9 @@ class TraceJob(NamedTuple):
     `job` is its name in the trace, `wait_s` how long it waited where the trace was recorded. With feedback it is
     submitted `think_s` after the end of the job named `preceding`. Without a `bank` it is charged to the default one;
     it may be preempted once it has run for `preemptible_after_s` (None: never), and is then submitted again, `requeue`
-    times at most. With `work`, in core seconds, it runs until it has had them instead, whatever its size.
+    times at most. With `work`, in core seconds, it runs until it has had them instead, whatever its size. `result` is
+    one of RESULTS, how it ended where the trace was recorded; a simulation does not look at it. Its limit does not end
+    it within `least_s`, in which it had its targets there: an epilog may come after the limit.
     """
 
     job: int | str
@@ -152,6 +158,8 @@ class TraceJob(NamedTuple):
     preemptible_after_s: float | None = None
     requeue: int = 0
     work: float | None = None
+    result: str | None = None
+    least_s: float = 0.0
 
 
 class UnusedLine(NamedTuple):
@@ -291,6 +299,8 @@ def check_job(job: TraceJob) -> None:
         raise InvalidValue(f"job {job.job}: urgency {job.urgency} is not {allowed}: leave it out for 16")
     if job.bank is not None:
         check_name(job.bank, f"job {job.job}: bank")
+    if job.result is not None and job.result not in RESULTS:
+        raise InvalidValue(f"job {job.job}: result {job.result!r} is not one of {', '.join(RESULTS)}")
     if not 0 <= job.requeue <= REQUEUE_MAX:
         raise InvalidValue(f"job {job.job}: requeue {job.requeue} is not a number within 0-{REQUEUE_MAX}")
 
@@ -353,7 +363,7 @@ def read_swf(lines: Iterable[str], name: str) -> Trace:
             if isinstance(record, str):
                 found.fault(number, record, text, is_bad=True)
                 continue
-            job = _job(record, requests)
+            job = _read_job(record, requests)
             if isinstance(job, str):
                 found.fault(number, job, text, is_bad=False)
             else:
@@ -394,7 +404,8 @@ def print_swf(trace: Trace) -> Iterator[str]:
         user, group, queue, preceding = [value if isinstance(value, int) else None for value in numbered]
         row = (
             job.job if isinstance(job.job, int) else at, job.submit_s, job.wait_s, job.run_s, procs, None, None, procs,
-            job.limit_s, None, None, user, group, None, queue, None, preceding, job.think_s,
+            job.limit_s, None, None if job.result is None else RESULTS[job.result], user, group, None, queue, None,
+            preceding, job.think_s,
         )  # fmt: skip
         yield " ".join(["-1" if value is None else number_text(value) for value in row])
 
@@ -404,7 +415,7 @@ def number_text(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
-def _job(record: SwfRecord, requests: dict[int, Ask]) -> TraceJob | str:
+def _read_job(record: SwfRecord, requests: dict[int, Ask]) -> TraceJob | str:
     """Return the job of a record, or what it lacks to be simulated."""
     job, submit_s, wait_s, run_s, used, _, _, requested, limit_s, _, status, user, group, _, queue, *_ = record
     preceding, think_s = record[-2:]
@@ -422,8 +433,11 @@ def _job(record: SwfRecord, requests: dict[int, Ask]) -> TraceJob | str:
         ask = requests[count] = Ask(count)
     return TraceJob(
         int(job), submit_s, run_s, limit_s or None, ask, _whole(user), _whole(queue), _whole(group), wait_s,
-        preceding=_whole(preceding), think_s=think_s,
+        preceding=_whole(preceding), think_s=think_s, result=_RESULT_OF.get(status),
     )  # fmt: skip
+
+
+_RESULT_OF: Final[dict[float | None, str]] = {1: "COMPLETED", 0: "FAILED", 5: "CANCELED"}
 
 
 def _whole(value: float | None) -> int | None:
@@ -466,7 +480,7 @@ CONSTRAINT_CHARS = 80
 KEYS = (
     "job", "submit", "run", "duration", "nslots", "cores", "gpus", "nodes", "exclusive", "constraint", "jobspec",
     "user", "queue", "group", "wait", "urgency", "preceding", "think", "bank", "preemptible-after", "requeue",
-    "work", "elastic", "max-hops", "parts",
+    "work", "elastic", "max-hops", "parts", "result",
 )  # fmt: skip
 
 _COUNTS = {"nslots": 1, "cores": 1, "gpus": 0, "urgency": 16, "requeue": 0}
@@ -528,7 +542,7 @@ def parse_job(obj: dict[str, Any], number: int) -> TraceJob | None:
         number if name is None else name, _number(obj, "submit") or 0.0, run_s, limit_s or None, ask,
         _name(obj, "user"), _name(obj, "queue"), _name(obj, "group"), _number(obj, "wait"), counts["urgency"],
         _name(obj, "preceding"), _number(obj, "think"), None if bank is None else str(bank),
-        _number(obj, "preemptible-after"), counts["requeue"], work,
+        _number(obj, "preemptible-after"), counts["requeue"], work, _result(obj),
     )  # fmt: skip
     check_job(job)
     if ask.constraint is not None:
@@ -548,7 +562,7 @@ def print_lines(trace: Trace) -> Iterator[str]:
             "job": job.job, "submit": job.submit_s, "run": job.run_s if job.work is None else None, "work": job.work,
             "duration": job.limit_s, "user": job.user,
             "queue": job.queue, "group": job.group, "wait": job.wait_s, "preceding": job.preceding,
-            "think": job.think_s, "bank": job.bank, "preemptible-after": job.preemptible_after_s,
+            "think": job.think_s, "result": job.result, "bank": job.bank, "preemptible-after": job.preemptible_after_s,
             "constraint": None if ask.constraint is None else json.loads(ask.constraint),
             "jobspec": None if ask.jobspec is None else json.loads(ask.jobspec),
         }  # fmt: skip
@@ -559,6 +573,13 @@ def print_lines(trace: Trace) -> Iterator[str]:
         row |= {"nodes": ask.nodes, "exclusive": ask.exclusive or None, "elastic": ask.elastic or None}
         row |= {"max-hops": ask.max_hops, "parts": None if ask.parts is None else json.loads(ask.parts)}
         yield json.dumps({key: value for key, value in row.items() if value is not None})
+
+
+def _result(obj: dict[str, Any]) -> str | None:
+    value = obj.get("result")
+    if value is not None and value not in RESULTS:
+        raise InvalidValue(f"result {shortened(value)} is not one of {', '.join(RESULTS)}: leave it out if unknown")
+    return value
 
 
 def _check_urgency(value: object) -> None:
@@ -683,9 +704,14 @@ def read_trace(path: Path | str) -> Trace:
     return trace
 
 
+def is_swf(path: Path) -> bool:
+    """Return whether a file is SWF, by its name."""
+    return path.name.removesuffix(".gz").endswith(".swf")
+
+
 def write_trace(trace: Trace, path: Path) -> None:
     """SWF if the name says so (`.swf`, `.swf.gz`), else JSON lines; gzipped if it ends in `.gz`."""
-    lines = print_swf(trace) if path.name.removesuffix(".gz").endswith(".swf") else print_lines(trace)
+    lines = print_swf(trace) if is_swf(path) else print_lines(trace)
     text = "".join(f"{line}\n" for line in lines).encode()
     path.write_bytes(gzip.compress(text, mtime=0) if path.name.endswith(".gz") else text)
 

@@ -12,9 +12,11 @@ its name.
 from __future__ import annotations
 
 import errno
+import re
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import blake2b
 from itertools import groupby
 from operator import itemgetter
@@ -25,7 +27,7 @@ from msgspec.json import decode, encode
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.jobs.effects import Event
+from fluxsched.jobs.states import Event
 from fluxsched.store.integrity import DIFFERS, SELECTED, is_intact
 
 ALIKE_MAX = 64
@@ -102,9 +104,7 @@ def ended_last(read: Query, ended_max: int) -> list[int]:
     )]  # fmt: skip
 
 
-def read_ended(
-    read: Query, jobids: Sequence[int], damaged: Callable[[DamagedJob], None]
-) -> Iterator[JobRecord]:
+def read_ended(read: Query, jobids: Sequence[int], damaged: Callable[[DamagedJob], None]) -> Iterator[JobRecord]:
     """Yield these jobs, as far as they still exist and can be read; `damaged` is called for each that cannot.
 
     Their jobspecs lack the large parts.
@@ -197,7 +197,7 @@ def _record(
             known = alike[some] = unpack_events(some)
         events += known
         jobspec = JobspecRow(text, environment or 0, files or 0) if text is not None else jobspec
-        resources = decode(resources_text) if resources_text is not None else resources
+        resources = decode(_spelled_out(resources_text)) if resources_text is not None else resources
     return JobRecord(jobid, events, None if jobspec is None else text_of(jobspec, has_ended), resources)
 
 
@@ -254,7 +254,7 @@ class JobspecRow(NamedTuple):
 
     def whole(self, part: Callable[[int], bytes]) -> bytes:
         """Return the jobspec's JSON; `part` has the texts by id."""
-        text = bytes(self.text)
+        text = _spelled_out(self.text)
         if self.environment:
             text = text.replace(ENVIRONMENT_MARK, part(self.environment))
         if self.files:
@@ -263,8 +263,8 @@ class JobspecRow(NamedTuple):
 
     def bare(self) -> bytes:
         """Return the jobspec as if the parts were empty: enough where no task is started."""
-        text = bytes(self.text).replace(ENVIRONMENT_MARK + b"}", b"{}").replace(ENVIRONMENT_MARK + b",", b"{")
-        return text.replace(FILES_MARK, b"null")
+        text = _spelled_out(self.text).replace(ENVIRONMENT_MARK + b"}", b"{}")
+        return text.replace(ENVIRONMENT_MARK + b",", b"{").replace(FILES_MARK, b"null")
 
 
 NO_JOBSPEC: Final = ("", 0, 0)
@@ -287,7 +287,7 @@ class Parts:
         system = attributes.get("system") or {}
         environment, files = system.get("environment"), system.get("files")
         if not environment and not files:
-            return JobspecRow(bytearray(_json(jobspec)))
+            return JobspecRow(_abbreviated(_json(jobspec), JOBSPEC_PHRASES))
         system, numbers = dict(system), [0, 0]
         if environment:
             numbers[0], system["environment"] = self._environment(environment)
@@ -295,7 +295,7 @@ class Parts:
             numbers[1] = self._object(files, _json)
             system["files"] = msgspec.Raw(FILES_MARK) if numbers[1] else files
         text = _json({**jobspec, "attributes": {**attributes, "system": system}})
-        return JobspecRow(bytearray(text), *numbers)
+        return JobspecRow(_abbreviated(text, JOBSPEC_PHRASES), *numbers)
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Find these no more: their rows are about to be removed."""
@@ -345,6 +345,50 @@ def _open(environment: dict[str, Any]) -> bytes:
     return _json(environment)[:-1]
 
 
+# ---- texts that nearly all jobspecs and R have
+
+JOBSPEC_PHRASES: Final = (
+    (b"\2", b'{"version":1,"resources":[{"type":"slot","count":'),
+    (b"\3", b'{"version":1,"resources":[{"type":"node","count":'),
+    (b"\4", b',"with":[{"type":"slot","count":'),
+    (b"\5", b',"with":[{"type":"core","count":'),
+    (b"\6", b'}],"label":"task"}],"tasks":[{"command":["'),
+    (b"\7", b'}],"label":"task"}]}],"tasks":[{"command":["'),
+    (b"\b", b'"],"slot":"task","count":{"per_slot":1}}],"attributes":{"system":{"duration":'),
+    (b"\t", b',"cwd":"'),
+    (b"\n", b'","environment":'),
+    (b"\v", b',"exec":{"test":{"run_duration":"'),
+)
+R_PHRASES: Final = (
+    (b"\x0c", b'{"version":1,"execution":{"R_lite":[{"rank":"'),
+    (b"\r", b'","children":{"core":"'),
+    (b"\x0e", b'","gpu":"'),
+    (b"\x0f", b'"}}],"starttime":'),
+    (b"\x10", b',"expiration":'),
+    (b"\x11", b',"nodelist":["'),
+    (b"\x12", b'"],"nslots":'),
+    (b"\x13", b'"},"rank":"'),
+)
+"""A byte and its text: files have the bytes, so none may get another text."""
+_PHRASES: Final = dict((*JOBSPEC_PHRASES, *R_PHRASES))
+_spell_out: Final = partial(re.compile(b"[\2-\x13]").sub, lambda found: _PHRASES[found[0]])
+
+
+def pack_resources(resources: dict[str, Any]) -> bytearray:
+    """Return R as it is kept."""
+    return _abbreviated(_json(resources), R_PHRASES)
+
+
+def _abbreviated(text: bytes, phrases: Iterable[tuple[bytes, bytes]]) -> bytearray:
+    for mark, phrase in phrases:
+        text = text.replace(phrase, mark)
+    return bytearray(text)
+
+
+def _spelled_out(text: bytes | bytearray) -> bytes:
+    return _spell_out(bytes(text))
+
+
 # ---- events of jobs
 
 NAMES: Final = (
@@ -353,12 +397,23 @@ NAMES: Final = (
 )  # fmt: skip
 """Names that are kept as their index here: to be extended at the end only, since files have the numbers."""
 _CODES: Final = {name: code for code, name in enumerate(NAMES)}
+KEYS: Final = (
+    "annotations", "sched", "resource_summary", "selection_type", "status", "usage", "wall_s", "user_s", "system_s",
+    "max_rss_bytes", "max_rss_is_bound", "ranks", "final",
+)  # fmt: skip
+"""Keys that are kept as their index here, to be extended likewise, in the contexts of `_LONG` events."""
+_KEY_CODES: Final = {key: code for code, key in enumerate(KEYS)}
+_KEY_NAMES: Final = dict(enumerate(KEYS))
+KEY_LEVELS: Final = 2
+"""Dictionaries within a context, one within the other, in which keys are numbers; what is deeper stays as it is."""
+_LONG: Final = frozenset(map(NAMES.index, ("alloc", "finish", "release")))
 _VALUES_AN_EVENT: Final = 3
 _KEYS_MIN: Final = 2
 """An event has a time, a name and mostly a context."""
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(list[Any]).decode
+
 
 def pack_events(events: Sequence[Event]) -> bytearray:
     """Return one stretch of a log as a bytearray, which the interpreter passes to SQLite without a copy."""
@@ -372,6 +427,8 @@ def pack_events(events: Sequence[Event]) -> bytearray:
         except (KeyError, TypeError):
             is_usual = False
         if is_usual:
+            if code in _LONG and type(context) is dict:
+                context = _coded(context)
             flat += (None if time_s == before else time_s, code, context)
             before = time_s
         else:
@@ -397,9 +454,27 @@ def unpack_events(data: bytes) -> list[Event]:
         before = before if time_s is None else time_s
         event: Event = {"timestamp": before, "name": NAMES[name]}
         if context is not None:
-            event["context"] = context
+            event["context"] = _named(context) if name in _LONG and type(context) is dict else context
         events.append(event)
     return events
+
+
+def _coded(context: dict[Any, Any], levels: int = KEY_LEVELS) -> dict[Any, Any]:
+    codes = _KEY_CODES
+    return {
+        codes.get(key, key): _coded(value, levels - 1) if levels and type(value) is dict else value
+        for key, value in context.items()
+    }
+
+
+def _named(context: dict[Any, Any], levels: int = KEY_LEVELS) -> dict[str, Any]:
+    """Return a context with the names of its keys. Raises LookupError for a number that has none."""
+    return {
+        _KEY_NAMES[key] if type(key) is int else key: _named(value, levels - 1)
+        if levels and type(value) is dict
+        else value
+        for key, value in context.items()
+    }
 
 
 # ---- compression of ended jobs

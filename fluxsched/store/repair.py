@@ -24,6 +24,8 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.outages import Outage
@@ -32,7 +34,8 @@ from fluxsched.core.text import counted, printable
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs import manager
 from fluxsched.jobs.queues import JobQueue, QueueConfig
-from fluxsched.resource.drain import Drain
+from fluxsched.protocol.messages.instance import Notice
+from fluxsched.resource.drain import reasons_from_row
 from fluxsched.resource.parts import PartDrain
 from fluxsched.store.integrity import (
     DIFFERS,
@@ -464,6 +467,7 @@ def _count(connection: sqlite3.Connection, sql: str) -> int:
 
 # ---- what is saved
 
+
 def _check_property(row: Any) -> None:
     for names in (row.get("add", ()), row.get("remove", ())):
         if not all(isinstance(name, str) for name in names):
@@ -501,7 +505,7 @@ def _check_source(row: Any) -> None:
 
 
 _CHECKS: Final[Mapping[str, Callable[[Any], object]]] = {
-    "drain": Drain.from_row,
+    "drain": reasons_from_row,
     "assign": lambda row: str.lower(row["group"]),
     "outage": _check_outage,
     "parts": _check_parts,
@@ -510,6 +514,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], object]]] = {
     "queue": lambda row: row.keys(),
     "property": _check_property,
     "journal": _check_event,
+    "notice": lambda row: msgspec.convert(row, Notice),
     "process": lambda row: row.keys(),
     "cluster": _check_cluster,
     "source": _check_source,

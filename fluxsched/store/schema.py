@@ -26,7 +26,7 @@ from fluxsched.system.log import logger
 
 log = logger("store")
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 SCHEMA = """
 CREATE TABLE saved (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
@@ -49,6 +49,10 @@ have one column more, `crc` (`checksums.py`).
 
 WRITER = ("instance", "version")
 """The row of `saved` that has the version of fluxsched that used the file last."""
+
+
+CONFIGURED = ("instance", "configured")
+"""The row of `saved` that has the configuration and the policies of the schedulers in force."""
 
 
 def prepare(connection: sqlite3.Connection, path: str) -> None:
@@ -317,6 +321,7 @@ def _fourth(connection: sqlite3.Connection) -> None:
 
 
 MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = MappingProxyType(
-    {1: _second, 2: _third, 3: _fourth, 4: add_checksums}  # from 4 to 5 (0.2.0): rows have checksums
+    {1: _second, 2: _third, 3: _fourth, 4: add_checksums, 5: lambda connection: None}
+    # from 4 to 5 (0.2.0): rows have checksums; from 5 to 6 (0.2.0): rows may have abbreviations
 )
 """Functions that convert a file of each older form to the next one."""

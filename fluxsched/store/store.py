@@ -498,7 +498,8 @@ class Checkpoints:
         self._copier: threading.Thread | None = None
 
     def written(self, connection: sqlite3.Connection, rows: int) -> None:
-        """Count rows that were committed by `connection`. Raises sqlite3.Error if the rest of the log cannot be copied.
+        """Count rows that were committed by `connection`. Raises sqlite3.Error if the rest of the log cannot be
+        copied.
         """
         self._rows += rows
         if self._copied is None:
@@ -535,6 +536,7 @@ class Checkpoints:
 
 
 # ---- the writer's thread
+
 
 class Writer(Protocol):
     """Runs calls that may wait for the disk, one after another, in order."""
@@ -615,9 +617,7 @@ class Queries:
         self._background = background
         self.waiting = 0
 
-    def run(
-        self, query: Callable[[Query], T], done: Callable[[T], None], failed: Callable[[Exception], None]
-    ) -> None:
+    def run(self, query: Callable[[Query], T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
         """Run `query`, then `done` with its result, or `failed`. Raises LimitExceeded if too many wait."""
         if self.waiting >= QUERIES_WAITING_MAX:
             limit = f"the limit is {QUERIES_WAITING_MAX}"

@@ -34,6 +34,8 @@ class SystemClock:
     monotonic_s = staticmethod(time.monotonic)
     cpu_s = staticmethod(time.process_time)
     """Seconds that this process has computed: for measuring on a machine that others use, too."""
+    sleep = staticmethod(time.sleep)
+    """Block this thread; for command line tools, never for the instance's loop."""
 
 
 def local_text(time_s: float) -> str:
@@ -59,11 +61,6 @@ def local_day(time_s: float) -> int:
     """Return the beginning of the day in local time (seconds since the epoch); the day may have 23 or 25 hours."""
     day = time.localtime(time_s)
     return int(time.mktime((day.tm_year, day.tm_mon, day.tm_mday, 0, 0, 0, 0, 0, -1)))
-
-
-def sleep(delay_s: float) -> None:
-    """Block this thread; for command line tools, never for the instance's loop."""
-    time.sleep(delay_s)
 
 
 @contextmanager

@@ -35,7 +35,8 @@ from fluxsched.system.log import logger
 
 
 def read_text(path: Path, what: str, limit_bytes: int) -> str:
-    """Return the text of a file. Raises InvalidValue, with the errno of the system where it has one, or LimitExceeded.
+    """Return the text of a file. Raises InvalidValue, with the errno of the system where it has one, or
+    LimitExceeded.
     """
     try:
         with path.open("rb") as file:
@@ -70,6 +71,8 @@ INFO_NAME = "instance.json"
 LOG_NAME = "log"
 PAGE_NAME = "web.address"
 """The file with the address of the page that the instance serves, with its token."""
+GUESTS_NAME = "web.guests"
+"""The directory beside it with the guests' links, a file each (`web.guests`)."""
 OWNER_NAME = "owner"
 """The file that says which process a run directory belongs to; see instance/run_directory.py."""
 DATABASE_NAME = "state.sqlite"
@@ -112,7 +115,8 @@ def base_directory() -> Path:
 
 
 def _beside(uri: str) -> Path | None:
-    """Return the directory above the run directory of the instance at `uri`, if the URI names one and it is writable.
+    """Return the directory above the run directory of the instance at `uri`, if the URI names one and it is
+    writable.
     """
     path = Path(uri.removeprefix(_IPC))
     if not uri.startswith(_IPC) or path.name != SOCKET_NAME or not path.parent.name.startswith(PREFIX):
@@ -133,7 +137,7 @@ COMMIT_SUFFIX = "-commit"
 """Suffix of the file with the number of the last transaction (`storage.commit_record`)."""
 STATE_NAMES = (
     *(DATABASE_NAME + suffix for suffix in ("", "-wal", "-shm", COMMIT_SUFFIX)),
-    "lock", "logs", ADDRESS_NAME, ENGINE_NAME, PAGE_NAME, SPOOL_NAME,
+    "lock", "logs", ADDRESS_NAME, ENGINE_NAME, PAGE_NAME, GUESTS_NAME, SPOOL_NAME,
 )  # fmt: skip
 """Names of our files in a state directory."""
 
@@ -439,7 +443,8 @@ def _ended(directory: Path) -> Iterator[Path]:
 
 
 def _written(path: Path) -> tuple[int, str]:
-    """Return the sort key of a log: the time of its last line, since the last one to begin need not be the last to end.
+    """Return the sort key of a log: the time of its last line, since the last one to begin need not be the last to
+    end.
     """
     try:
         return path.stat().st_mtime_ns, path.name

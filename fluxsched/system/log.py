@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from fluxsched.core.job_text import exit_code
-from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobid import exit_code, format_f58
 
 TEXT: Final = "text"
 JSON: Final = "json"
@@ -173,7 +172,8 @@ def left(exc: SystemExit, line: str | None = None) -> str:
 
 
 def exception_text(exc: BaseException, line: str | None = None) -> str:
-    """Return the exception and its place in one line; `line` is the place at fault where known, else the innermost one.
+    """Return the exception and its place in one line; `line` is the place at fault where known, else the innermost
+    one.
     """
     frames = traceback.extract_tb(exc.__traceback__)
     if line is None and frames:

@@ -254,20 +254,15 @@ _DONE = object()
 
 # ---- many parts, few of which have something to do in a turn
 
+
 class TurnHooks(Protocol):
     """Registration of a part with turns: `Turns` themselves, or a member of a group of them."""
 
-    def source(self, take: EventSource) -> None:
-        """See `Turns.source`."""
-        ...
+    def source(self, take: EventSource) -> None: ...
 
-    def at_end(self, hook: Callable[[], None]) -> None:
-        """See `Turns.at_end`."""
-        ...
+    def at_end(self, hook: Callable[[], None]) -> None: ...
 
-    def attach(self, start: StartConnection) -> None:
-        """See `Turns.attach`."""
-        ...
+    def attach(self, start: StartConnection) -> None: ...
 
     def wake(self) -> None:
         """Ensure that a turn is run soon, with this part's hooks."""
@@ -453,6 +448,7 @@ def quantile(bounds: Sequence[float], counts: Sequence[float], part: float) -> f
 
 
 # ---- ends of processes
+
 
 class ExitWatch:
     """Calls `ended` once when process `pid` (a child) has ended; it is left for the owner to reap."""

@@ -1,4 +1,5 @@
-"""Processes by identity, this process's own settings, foreign code in a process of its own, the service manager.
+"""Processes by identity, this process's own settings, foreign code in a process of its own, processes that
+are always to run, the service manager.
 
 Law: a process id alone identifies nothing. A process is (boot id, process id, start time); it belongs to a job if it is
 in the process group that the job's first task leads, or if its environment at exec carries the job's path: the ids of
@@ -20,14 +21,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fluxsched.core.job_text import signal_name
-from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobid import format_f58, signal_name
+
+if TYPE_CHECKING:  # commands start sooner without asyncio
+    from fluxsched.system.loop import Timer, Turns
 
 PATH_VARIABLE = "FLUXSCHED_JOB_PATH"
 """`f58/f58/...`: the job a process belongs to, after all jobs that this one runs in."""
@@ -55,7 +58,7 @@ def boot_id() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def _read(path: str) -> bytes:
+def read_proc(path: str) -> bytes:
     """Return the contents of a file of the kernel's with half the calls of `open`. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -70,7 +73,7 @@ def _read(path: str) -> bytes:
 def stat_of(pid: int | str) -> Stat | None:
     """Return the state of a process, None if there is none."""
     try:
-        text = _read(f"/proc/{pid}/stat")
+        text = read_proc(f"/proc/{pid}/stat")
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = text[text.rindex(b")") + 2 :].split()
@@ -83,7 +86,7 @@ def children_of(pid: int) -> list[int]:
     with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             with suppress(FileNotFoundError, ProcessLookupError):
-                found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+                found += map(int, read_proc(f"/proc/{pid}/task/{task}/children").split())
     return found
 
 
@@ -152,6 +155,28 @@ def signal_exactly(pid: int, start_ticks: int, *signums: int) -> None:
         pass
     finally:
         os.close(fd)
+
+
+def close_output(process: subprocess.Popen[bytes], bytes_max: int) -> bytes:
+    """Close the pipe to which a child prints; return its first bytes. Descendants that hold its other end may go on."""
+    if process.stdout is None:
+        return b""
+    with process.stdout as pipe:
+        os.set_blocking(pipe.fileno(), False)
+        return pipe.read(bytes_max) or b""
+
+
+def ancestor_among(pid: int, roots: Container[int]) -> int | None:
+    """Return the process itself or its closest ancestor among `roots`; None if there is none, or we may not know."""
+    while pid not in roots:
+        try:
+            stat = stat_of(pid)
+        except PermissionError:
+            return None
+        if stat is None:
+            return None
+        pid = stat.ppid
+    return pid
 
 
 # ---- this process
@@ -265,6 +290,43 @@ class IsolatedProcess:
         self._process.kill()
         self._process.wait()
         os.close(self._fd)
+
+
+# ---- processes that are always to run
+
+
+class Restarts:
+    """Starts a process again whenever it ends, after a pause that doubles up to a maximum (seconds); the pause is the
+    first one again after a run that was longer than the maximum.
+    """
+
+    def __init__(self, turns: Turns, start: Callable[[], None], first_s: float, most_s: float) -> None:
+        self._turns = turns
+        self._start = start
+        self._first_s, self._most_s = first_s, most_s
+        self._pause_s = first_s
+        self._begun_s = 0.0
+        self._again: Timer | None = None
+
+    def begin(self) -> None:
+        """Start the process."""
+        self._again = None
+        self._begun_s = self._turns.clock.monotonic_s()
+        self._start()
+
+    def ended(self) -> float:
+        """Start the process, which has ended or could not be started, after the pause that is returned (seconds)."""
+        if self._turns.clock.monotonic_s() - self._begun_s > self._most_s:
+            self._pause_s = self._first_s
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, self._most_s)
+        self._again = self._turns.after(pause_s, self.begin)
+        return pause_s
+
+    def cancel(self) -> None:
+        """Do not start the process again."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
 
 
 # ---- the service manager

@@ -226,7 +226,8 @@ PROBE_TIMEOUT_S = 2.0
 
 
 class TcpAddress(NamedTuple):
-    """Parts of an endpoint `tcp://[KEY@]HOST:PORT`; `server_key` is the public key that the server must prove to have.
+    """Parts of an endpoint `tcp://[KEY@]HOST:PORT`; `server_key` is the public key that the server must prove to
+    have.
     """
 
     host: str

@@ -156,6 +156,78 @@ def connect_local(endpoint: str) -> StreamClient:
     return StreamClient(connection, is_admitted=False)
 
 
+class StreamOutbox:
+    """Frames that the kernel does not take yet, in order."""
+
+    __slots__ = ("_frames", "_limit_bytes", "_loop", "_socket", "is_broken", "unsent_bytes")
+
+    def __init__(self, connection: socket.socket, limit_bytes: int, loop: AbstractEventLoop | None = None) -> None:
+        self._socket = connection
+        self._limit_bytes = limit_bytes
+        self._loop = loop
+        self._frames: deque[memoryview] = deque()
+        self.unsent_bytes = 0
+        self.is_broken = False
+        """True once the peer is known to be lost: nothing of its frames is kept, and its loss is read in order."""
+
+    def __bool__(self) -> bool:
+        return bool(self._frames)
+
+    def start(self, loop: AbstractEventLoop) -> None:
+        """Send what is kept whenever the kernel takes more."""
+        self._loop = loop
+        if self._frames:
+            loop.add_writer(self._socket, self._flush)
+
+    def send(self, frame: bytes) -> str | None:
+        """Send or keep a frame, one of any size if no other is kept; return why the peer must be cut off, if so."""
+        left = memoryview(frame)
+        if not self._frames:
+            left = self._write(left)
+        if not left:
+            return None
+        unsent_bytes = self.unsent_bytes + len(left)
+        if self._frames and unsent_bytes > self._limit_bytes:
+            return slow_reader(unsent_bytes, self._limit_bytes)
+        if not self._frames and self._loop is not None:
+            self._loop.add_writer(self._socket, self._flush)
+        self._frames.append(left)
+        self.unsent_bytes = unsent_bytes
+        return None
+
+    def _write(self, data: memoryview) -> memoryview:
+        """Send data; return the part that the kernel does not take now."""
+        try:
+            return data[self._socket.send(data) :]
+        except BlockingIOError:
+            return data
+        except OSError:
+            self.is_broken = True
+            return data[:0]
+
+    def _flush(self) -> None:
+        frames = self._frames
+        while frames:
+            left = self._write(frames[0])
+            self.unsent_bytes -= len(frames[0]) - len(left)
+            if left:
+                frames[0] = left
+                return
+            frames.popleft()
+        if self._loop is not None:
+            self._loop.remove_writer(self._socket)
+
+    def close(self, wait_s: float = 0.0) -> None:
+        """Drop what is kept; before that it has so long to leave (seconds): in one call, which has its own time-out."""
+        if self._loop is not None:
+            self._loop.remove_writer(self._socket)
+        if self._frames and wait_s:
+            self._socket.settimeout(wait_s)
+            with contextlib.suppress(OSError):
+                self._socket.sendall(b"".join(self._frames))
+        self._frames.clear()
+
+
 class StreamClient:
     """A `Client` on one socket, which it owns."""
 
@@ -171,12 +243,10 @@ class StreamClient:
         """`received` is what was read from it before. If it is not admitted yet, a byte comes first: 0, or why not."""
         self.lost: str | None = None
         self._socket = connection
-        self._unsent_limit_bytes = unsent_limit_bytes
         self._message_limit_bytes = message_limit_bytes
         self._unpacker = Unpacker(message_limit_bytes)
         self._inbox: deque[list[bytes]] = deque()
-        self._outbox: deque[memoryview] = deque()
-        self._unsent_bytes = 0
+        self._outbox = StreamOutbox(connection, unsent_limit_bytes)
         self._ending: str | None = None
         self._is_admitted = is_admitted
         self._reads = False
@@ -190,8 +260,7 @@ class StreamClient:
         self._waker.soon()
         if self._ending is None:
             self._follow()
-            if self._outbox:
-                loop.add_writer(self._socket, self._flush)
+            self._outbox.start(loop)
 
     def receive(self, limit: int) -> list[list[bytes]]:
         inbox = self._inbox
@@ -206,32 +275,17 @@ class StreamClient:
 
     def send(self, frames: Sequence[bytes]) -> None:
         check_outgoing(frames, self._message_limit_bytes)
-        if self._ending is not None:
-            return
-        left = memoryview(pack_frame(frames))
-        if not self._outbox:
-            left = self._write(left)
-        if not left:
-            return
-        unsent_bytes = self._unsent_bytes + len(left)
-        if self._outbox and unsent_bytes > self._unsent_limit_bytes:
-            self._end(slow_reader(unsent_bytes, self._unsent_limit_bytes))
-            return
-        if not self._outbox and self._loop is not None:
-            self._loop.add_writer(self._socket, self._flush)
-        self._outbox.append(left)
-        self._unsent_bytes = unsent_bytes
+        if self._ending is None:
+            slow = self._outbox.send(pack_frame(frames))
+            if slow is not None:
+                self._end(slow)
 
     def close(self) -> None:
         if self._waker is not None:
             self._waker.stop()
             self._waker = None
         if self._ending is None:
-            if self._outbox:
-                self._socket.settimeout(CLOSE_LINGER_S)
-                with contextlib.suppress(OSError):
-                    self._socket.sendall(b"".join(self._outbox))
-            self._end(CLOSED)
+            self._end(CLOSED, CLOSE_LINGER_S)
 
     def _follow(self) -> None:
         if self._loop is not None:
@@ -271,38 +325,13 @@ class StreamClient:
             self._inbox.extend(messages)
             self._nudge()
 
-    def _write(self, data: memoryview) -> memoryview:
-        """Send data; return the part that the kernel does not take now; nothing of a lost peer's, whose loss is read in
-        order.
-        """
-        try:
-            return data[self._socket.send(data) :]
-        except BlockingIOError:
-            return data
-        except OSError:
-            return data[:0]
-
-    def _flush(self) -> None:
-        """Send the outbox when the kernel takes more."""
-        outbox = self._outbox
-        while outbox:
-            left = self._write(outbox[0])
-            self._unsent_bytes -= len(outbox[0]) - len(left)
-            if left:
-                outbox[0] = left
-                return
-            outbox.popleft()
-        if self._loop is not None:
-            self._loop.remove_writer(self._socket)
-
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, wait_s: float = 0.0) -> None:
         if self._ending is None:
             self._ending = reason
             if self._loop is not None:
                 self._loop.remove_reader(self._socket)
-                self._loop.remove_writer(self._socket)
+            self._outbox.close(wait_s)
             self._socket.close()
-            self._outbox.clear()
             self._nudge()
 
     def _nudge(self) -> None:
@@ -329,8 +358,6 @@ NAME_BYTES = 8
 BACKLOG = 1_024
 """Connections that wait to be accepted: scripts start many commands at once."""
 
-_CLOSED = "connection closed"
-
 Admit = Callable[[int], int]
 """0 lets a user (by id) in, an errno turns it away."""
 
@@ -349,9 +376,11 @@ def connections_max() -> int:
 class Connection:
     """One client: its socket, what it has begun to send and what it has not taken yet."""
 
-    __slots__ = ("ahead", "fd", "heard", "name", "outbox", "paused", "socket", "unpacker", "unsent_bytes", "userid")
+    __slots__ = ("ahead", "fd", "heard", "name", "outbox", "paused", "socket", "unpacker", "userid")
 
-    def __init__(self, name: bytes, connection: socket.socket, userid: int, limit_bytes: int) -> None:
+    def __init__(
+        self, name: bytes, connection: socket.socket, userid: int, limit_bytes: int, outbox: StreamOutbox
+    ) -> None:
         self.name = name
         self.socket = connection
         self.fd = connection.fileno()
@@ -360,8 +389,7 @@ class Connection:
         self.heard = False
         self.ahead = 0  # messages that were read and not received yet
         self.paused = False
-        self.outbox: deque[memoryview] = deque()
-        self.unsent_bytes = 0
+        self.outbox = outbox
 
 
 class LocalServer:
@@ -452,18 +480,19 @@ class LocalServer:
         if userid != os.geteuid():
             limit_bytes = min(limit_bytes, GUEST_MESSAGE_BYTES_MAX)
             self._guests[userid] += 1
-        known = self._connections[name] = Connection(name, connection, userid, limit_bytes)
+        outbox = StreamOutbox(connection, self._unsent_limit_bytes, self._loop)
+        known = self._connections[name] = Connection(name, connection, userid, limit_bytes, outbox)
         self._follow(known)
 
     def _is_full(self, userid: int) -> bool:
         """Return whether a user may not have one more connection."""
         return len(self._connections) >= connections_max() or self._guests[userid] >= GUEST_CONNECTIONS_MAX
 
-    def _end(self, connection: Connection, reason: str) -> None:
+    def _end(self, connection: Connection, reason: str, wait_s: float = 0.0) -> None:
         """Record that the connection is over, whichever side ended it; a peer that never spoke is not mentioned."""
         if self._loop is not None:
             self._loop.remove_reader(connection.fd)
-            self._loop.remove_writer(connection.fd)
+        connection.outbox.close(wait_s)
         connection.socket.close()
         del self._connections[connection.name]
         self._guests -= Counter((connection.userid,))  # drops whom it does not count any more
@@ -491,9 +520,7 @@ class LocalServer:
         self._listener.close()
         unsent = sum(bool(connection.outbox) for connection in self._connections.values())
         for connection in list(self._connections.values()):
-            if connection.outbox:
-                _linger(connection, CLOSE_LINGER_S / unsent)
-            self._end(connection, _CLOSED)
+            self._end(connection, CLOSED, CLOSE_LINGER_S / max(1, unsent))
         self._loop = self._waker = None
         self._arrivals.clear()
         claim.release()
@@ -524,11 +551,11 @@ class LocalServer:
         try:
             data = connection.socket.recv(READ_BYTES)
             connection.unpacker.feed(data, messages)
-            ending = None if data else _CLOSED
+            ending = None if data else CLOSED
         except BlockingIOError:
             return
         except OSError:  # reset: it closed with something of ours unread
-            ending = _CLOSED
+            ending = CLOSED
         except Malformed as exc:
             ending = str(exc)
         if messages:
@@ -560,56 +587,12 @@ class LocalServer:
         if connection is None:
             self.dropped += 1
             return
-        left = memoryview(pack_frame(frames))
-        if not connection.outbox:
-            left = self._write(connection, left)
-        if left:
-            self._keep(connection, left)
-
-    def _write(self, connection: Connection, data: memoryview) -> memoryview:
-        """Send data; return the part that the kernel does not take now.
-
-        Of a lost peer's data nothing is left: its loss is read in order.
-        """
-        try:
-            return data[connection.socket.send(data) :]
-        except BlockingIOError:
-            return data
-        except OSError:
-            self.dropped += 1
-            return data[:0]
-
-    def _keep(self, connection: Connection, left: memoryview) -> None:
-        unsent_bytes = connection.unsent_bytes + len(left)
-        if connection.outbox and unsent_bytes > self._unsent_limit_bytes:
-            self._end(connection, slow_reader(unsent_bytes, self._unsent_limit_bytes))
-            return
-        if not connection.outbox and self._loop is not None:
-            self._loop.add_writer(connection.fd, self._flush, connection)
-        connection.outbox.append(left)
-        connection.unsent_bytes = unsent_bytes
-
-    def _flush(self, connection: Connection) -> None:
-        """Send the outbox when the kernel takes more."""
-        outbox = connection.outbox
-        while outbox:
-            left = self._write(connection, outbox[0])
-            connection.unsent_bytes -= len(outbox[0]) - len(left)
-            if left:
-                outbox[0] = left
-                return
-            outbox.popleft()
-        if self._loop is not None:
-            self._loop.remove_writer(connection.fd)
+        slow = connection.outbox.send(pack_frame(frames))
+        self.dropped += connection.outbox.is_broken
+        if slow is not None:
+            self._end(connection, slow)
 
     def unsent_bytes(self, peer: bytes) -> int:
         """See `Server.unsent_bytes`; what the kernel holds is not counted."""
         connection = self._connections.get(peer)
-        return connection.unsent_bytes if connection is not None else 0
-
-
-def _linger(connection: Connection, wait_s: float) -> None:
-    """Give what was sent last so long to leave (seconds): in one call, for each has its own time-out."""
-    connection.socket.settimeout(wait_s)
-    with contextlib.suppress(OSError):
-        connection.socket.sendall(b"".join(connection.outbox))
+        return connection.outbox.unsent_bytes if connection is not None else 0

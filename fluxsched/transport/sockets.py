@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import re
 import struct
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -200,6 +201,9 @@ HEARTBEAT_IVL_MS, HEARTBEAT_TIMEOUT_MS = 5_000, 30_000
 CLOSE_LINGER_MS = 200
 """Time for the last messages to leave at close."""
 
+CONTEXT_END_S = 10.0
+"""Wait for libzmq's end of a context, which takes CLOSE_LINGER_MS and little more, before it is left behind."""
+
 POLL_MS = 1_000
 """A signal that comes just before a poll is looked at after it: no poll is longer, however long the wait is."""
 
@@ -388,9 +392,13 @@ class Pump:
     def events(self) -> list[tuple[int, int]]:
         """Return the events of the monitor since the last call: (event, descriptor)."""
         events: list[tuple[int, int]] = []
-        while _readable(self._monitor):
-            events.append(_EVENT.unpack(self._monitor.recv(_NOBLOCK)))
-            self._monitor.recv(_NOBLOCK)
+        try:
+            while _readable(self._monitor):
+                events.append(_EVENT.unpack(self._monitor.recv(_NOBLOCK)))
+                self._monitor.recv(_NOBLOCK)
+        except KeyboardInterrupt:
+            self.close()
+            raise
         return events
 
     def catch_up(self) -> None:
@@ -400,7 +408,11 @@ class Pump:
             self._check.soon()
 
     def write(self, identity: bytes | None, frames: Sequence[bytes]) -> int:
-        """One message, whole or not at all: 0, or EAGAIN (full) or EHOSTUNREACH (gone)."""
+        """One message, whole or not at all: 0, or EAGAIN (full) or EHOSTUNREACH (gone).
+
+        Interrupted by a KeyboardInterrupt within the message, the socket is closed, as `read_plain` and `events` do:
+        what came next would be taken for the rest of it.
+        """
         if not frames:
             raise LocalProtocolError(NO_PARTS)
         sock = self._socket
@@ -417,6 +429,9 @@ class Pump:
         except TypeError:
             if identity is not None or isinstance(frames[0], bytes):
                 _send(sock, b"", _NOBLOCK)  # ends the broken message, or the next one would be taken for its rest
+            raise
+        except KeyboardInterrupt:
+            self.close()
             raise
         return 0
 
@@ -444,9 +459,12 @@ class Pump:
             return None
         try:
             first = self._socket.recv(_NOBLOCK, False)
+            return [first.bytes, *self._rest(first)]
         except zmq.Again:
             return None
-        return [first.bytes, *self._rest(first)]
+        except KeyboardInterrupt:
+            self.close()
+            raise
 
     def _rest(self, first: zmq.Frame) -> list[bytes]:
         """Return the parts that follow; those beyond PARTS_MAX + 1 are thrown away."""
@@ -481,7 +499,7 @@ class Pump:
         return bool(self._socket.poll(timeout_ms))
 
     def close(self) -> None:
-        """Close; waits up to CLOSE_LINGER_MS, for a process may exit right after."""
+        """Close; waits for CLOSE_LINGER_MS at most, since a process may exit right after."""
         if self.closed:
             return
         self.closed = True
@@ -498,7 +516,19 @@ class Pump:
         self._monitor.close(0)
         self._socket.close(CLOSE_LINGER_MS)
         if self._owned:
-            self._context.term()
+            end_context(self._context)
+
+
+def end_context(context: Context, limit_s: float = CONTEXT_END_S) -> bool:
+    """End a context whose sockets are closed; False if libzmq is not through with them within `limit_s`.
+
+    An instance that had done all its work once waited here for ever (libzmq 4.3.5; libzmq's #2330, #2586 and #4407 tell
+    of the like). What is left behind then is a few files, until the process ends.
+    """
+    ending = threading.Thread(target=context.term, name="fluxsched-zmq-end", daemon=True)
+    ending.start()
+    ending.join(limit_s)
+    return not ending.is_alive()
 
 
 def _opened(context: Context, kind: int) -> zmq.Socket[bytes]:

@@ -12,22 +12,32 @@ is JSON-ready and must not be changed: viewers share it. `message.json` is its t
 is a snapshot `{"refused": TEXT, "errnum": N}`; it is asked again.
 
 Topics, their parameters (values, or texts of a query) and snapshots; a delta has the keys that are new:
-- `machine`: `{"R", "states": {STATE: idset}, "busy": {CORES: idset}, "busy_gpus", "drains", "groups", "made_up",
-  "counts": {STATE: n}, "cores": {"total", "in_use"}, "gpus": {"total", "in_use"}, "sections": {"group" | "property" |
-  "host" | "switch": [[TITLE, idset]...]}}`; delta: `{"states": {"drained": "7"}, "counts": {...}}`.
+- `machine`: `{"R", "states": {STATE: idset}, "busy": {CORES: idset}, "busy_gpus", "drained": [ROW...], "outages":
+  [ROW...], "groups", "made_up", "counts": {STATE: n}, "cores": {"total", "in_use"}, "gpus": {"total", "in_use"},
+  "sections": {"group" | "property" | "host" | "switch": [[TITLE, idset]...]}}`; rows have `hosts`, see `machine.py`;
+  delta: `{"states": {"drained": "7"}, "counts": {...}}`.
 - `jobs` (`states user queue name text targets ids array since constraint max_entries`): `{"jobs": [ROW...], "order":
-  [JOBID...], "left_out": 0 | 1}`, ROW as job-manager.list has it with `jobid` (F58), `user`, `status`, `word`,
+  [JOBID...], "left_out": n}`, ROW as job-manager.list has it with `jobid` (F58), `user`, `status`, `word`,
   `reason`, `estimate`, `promised`?; delta: `{"jobs": [rows that differ], "gone": [JOBID...], "order": [...]}`.
-- `job` (`id`): `{"job": ROW, "why", "events": [...], "output": [[STREAM, TEXT]...], "output_left_out": n}`; delta:
+- `job` (`id terminal`; with `terminal=1` output has colours, SGR, and carriage returns, and STREAM is `stdout 3` for
+  task 3 of several): `{"job": ROW, "why", "usage": {"lines", "advice"} | null, "events": [...], "output":
+  [[STREAM, TEXT]...], "output_left_out": n}`, events and output null where they are not for this viewer; delta:
   `{"events": [new ones], "output": [...]}`.
 - `timeline` (`since until targets bars_max`; times below 10^8 are from now): `{"now", "begin", "end", "expires",
   "ranks", "cores_per_target", "states", "spans": [[idset, STATE, from, to | null, note]...], "bars", "rows",
   "left_out", "starts"}`, see `timeline.py`; delta: `{"now", "bars": [bars that differ], "gone": [JOBID...]}`.
+- `past` (`at`, a time as above): `{"at", "states", "busy", "observed", "left_out"}`, the machine at that time: its
+  states but `free`, targets by cores that jobs held, whether an instance ran, and how many jobs are not in it.
 - `groups`: `{"groups": as resource.groups, "queues": [...], "holders": {GROUP: [[JOBID, idset, end, user, name]...]}}`.
+- `queues`: `{"queues": [{"name", "groups", "policy", "has_accounts", "state", "reason", "targets": {"total", "online",
+  "free"}, "running", "waiting" (null: not known), "limits": [TEXT...], "reasons": [[KIND, n]...], "looked_at": n,
+  "head": {"jobid", "start", "promised", "reason"} | null}...]}`.
 - `messages` (`topics`): `{"messages": [...], "dropped": n in all}`; delta: `{"messages": [new ones], "dropped"}`.
 - `shares` (`group`): sched.accounts in one, `group`, `groups` that have some; or `{"accounts": null, "why": TEXT}`.
-- `history` (`since until points by`): `{"now", "since", "until", "samples", "intervals", "observed", "report"}`.
-- `figures`: instance.metrics.
+- `history` (`since until points by days`): `{"now", "since", "until", "samples", "intervals", "observed", "report"}`,
+  with `days=1` a report that has what each day used.
+- `notices`: instance.notice-list.
+- `figures`: instance.metrics; for guests `targets`, `cores` and `queues` of it, of all queues together.
 
 Law: a topic without a viewer is not asked for. Nothing is queued: messages for a viewer that reads nothing are merged
 into one, by the rule in `feed.py`, at most about as large as a snapshot. An instance that is gone is a state, not an
@@ -40,8 +50,8 @@ import asyncio
 import errno
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
@@ -51,29 +61,46 @@ from fluxsched.client.aio import AsyncHandle
 from fluxsched.client.find import delays
 from fluxsched.core.text import some_of
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, RPCError
-from fluxsched.views.feed import Body, Feed, Params, PolledFeed, after, joined
 from fluxsched.views.feeds import (
-    FIGURES_EVERY_S,
     FILTERS,
     GROUPS_EVERY_S,
     HISTORY_EVERY_S,
+    NOTICES_EVERY_S,
     SHARES_EVERY_S,
+    Body,
+    Feed,
     Figures,
+    FiguresFeed,
     GroupsQuestion,
     HistoryQuestion,
     JobFeed,
     JobsFeed,
     MachineFeed,
     MessagesFeed,
+    Params,
+    PolledFeed,
+    QueuesFeed,
     SharesQuestion,
     TargetFeed,
+    after,
+    ask_notices,
+    joined,
+    streaming,
 )
-from fluxsched.views.timeline import TimelineFeed
+from fluxsched.views.timeline import PAST_EVERY_S, PastQuestion, TimelineFeed
 
 ANSWERED_WITHIN_S = 20.0
 """An instance that answers nothing for so long is as good as gone."""
 
 Connect = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+@asynccontextmanager
+async def guest_handle(uri: str | None, key: str | os.PathLike[str] | None) -> AsyncIterator[AsyncHandle]:
+    """Connect, and give up all rights but those of a guest without an account; an instance without that is refused."""
+    async with AsyncHandle(uri, key=key) as handle:
+        await handle.rpc("instance.renounce", timeout_s=ANSWERED_WITHIN_S)
+        yield handle
 
 
 class ConnectionListener(Protocol):
@@ -244,17 +271,20 @@ def feed_of(topic: str, given: Mapping[str, Any], figures: Figures) -> Feed:
 TOPICS: Mapping[str, tuple[tuple[str, ...], MakeFeed]] = {
     "machine": ((), lambda params, figures: MachineFeed()),
     "jobs": (FILTERS, JobsFeed),
-    "job": (("id",), lambda params, figures: JobFeed(params)),
+    "job": (("id", "terminal"), lambda params, figures: JobFeed(params)),
     "target": (("rank",), lambda params, figures: TargetFeed(params)),
     "timeline": (("since", "until", "targets", "bars_max"), lambda params, figures: TimelineFeed(params)),
+    "past": (("at",), lambda params, figures: PolledFeed(PastQuestion(params).ask, PAST_EVERY_S)),
     "groups": ((), lambda params, figures: PolledFeed(GroupsQuestion(figures).ask, GROUPS_EVERY_S)),
+    "queues": ((), lambda params, figures: QueuesFeed(figures)),
     "messages": (("topics",), lambda params, figures: MessagesFeed(params)),
     "shares": (("group",), lambda params, figures: PolledFeed(SharesQuestion(params).ask, SHARES_EVERY_S)),
     "history": (
-        ("since", "until", "points", "by"),
+        ("since", "until", "points", "by", "days"),
         lambda params, figures: PolledFeed(HistoryQuestion(params).ask, HISTORY_EVERY_S),
     ),
-    "figures": ((), lambda params, figures: PolledFeed(figures.ask, FIGURES_EVERY_S)),
+    "notices": ((), lambda params, figures: PolledFeed(ask_notices, NOTICES_EVERY_S)),
+    "figures": ((), lambda params, figures: FiguresFeed(figures)),
 }
 """Its parameters and how it is made, by name."""
 
@@ -332,8 +362,10 @@ class Follower:
         *,
         key: str | os.PathLike[str] | None = None,
         connect: Connect | None = None,
+        as_guest: bool = False,
     ) -> None:
-        self._connection = KeptConnection(connect or (lambda: AsyncHandle(uri, key=key)), self)
+        make = guest_handle if as_guest else AsyncHandle
+        self._connection = KeptConnection(connect or (lambda: make(uri, key=key)), self)
         self._figures = Figures()
         self._channels: dict[str, Channel] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -373,6 +405,12 @@ class Follower:
         handle = await self._connection.connected_handle()
         answer: dict[str, Any] = await handle.rpc(topic, payload)
         return answer
+
+    async def stream(self, topic: str, payload: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the answers of one streaming request. Raises RPCError."""
+        with streaming(await self._connection.connected_handle(), topic, payload) as answers:
+            async for answer in answers:
+                yield answer
 
     async def close(self) -> None:
         """End all subscriptions and the connection."""

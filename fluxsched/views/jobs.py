@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from fluxsched.core.batch import ADDRESS_KEY
 from fluxsched.core.jobid import format_f58
+from fluxsched.core.text import counted
 from fluxsched.errors import InvalidValue
-from fluxsched.views.words import duration_text, time_text
+from fluxsched.views.words import duration_text, rounded, size_text, time_text
 
 PENDING = ("NEW", "DEPEND", "PRIORITY", "SCHED")
 RUNNING = ("RUN", "CLEANUP")
@@ -173,6 +174,210 @@ def queue_reason(status: Mapping[str, Any]) -> str:
         return ""
     reason = str(status.get("start_reason") or "")
     return reason if status.get("blocked") else f"queue stopped{reason and ': '}{reason}"
+
+
+# ---- queues in words
+
+
+def queue_state(status: Mapping[str, Any]) -> tuple[str, str]:
+    """Return whether a queue (a queue-status answer) is open, stopped or disabled, in words, and the reason."""
+    words, reasons = [], []
+    if not status["enable"]:
+        words.append("disabled")
+        reasons.append(str(status.get("enable_reason") or ""))
+    if not status["start"]:
+        words.append("not scheduled" if status.get("blocked") else "stopped")
+        reasons.append(str(status.get("start_reason") or ""))
+    return ", ".join(words) or "open", "; ".join(dict.fromkeys(filter(None, reasons)))
+
+
+def queue_limits(
+    status: Mapping[str, Any], limits: Sequence[Mapping[str, Any]], counts: Mapping[str, int]
+) -> list[str]:
+    """Return the limits of a queue in words, `3 of 10 running`: those of one job, then those of `[[limits]]` on it.
+
+    `counts` has what is in use of each amount, as far as it is known: `running`, `waiting`, `nodes`, `cores`.
+    """
+    found = [text] if (text := _job_limits(status)) else []
+    for limit in limits:
+        if limit.get("queue") not in ("*", status.get("name")) or not status.get("name"):
+            continue
+        holders = [(kind, limit.get(kind)) for kind in ("user", "bank") if limit.get(kind) is not None]
+        whose = " in ".join([f"each {kind}" if name == "*" else f"{kind} {name}" for kind, name in holders])
+        used = {} if whose else counts
+        parts = [
+            f"{used[key]} of {limit[key]} {key}" if key in used else f"at most {limit[key]} {key}"
+            for key in ("running", "waiting", "nodes", "cores", "gpus") if key in limit
+        ]  # fmt: skip
+        parts += [f"at most {duration_text(limit['minutes'] * 60)} a job"] if "minutes" in limit else []
+        found.append(f"{whose}{whose and ': '}{', '.join(parts)}")
+    return found
+
+
+def _job_limits(status: Mapping[str, Any]) -> str:
+    """Return the limits of the queue on one job in words; empty if there are none."""
+    least, most = status.get("nnodes_min"), status.get("nnodes_max")
+    parts = [duration_text(status["duration_max"])] if status.get("duration_max") else []
+    if least is not None or most is not None:
+        parts.append(f"{least or 1}-{'' if most is None else most} nodes")
+    parts += [f"{status[key]} {word}" for key, word in (("ncores_max", "cores"), ("ngpus_max", "gpus"))
+              if status.get(key) is not None]  # fmt: skip
+    return f"a job: {', '.join(parts)}" if parts else ""
+
+
+# ---- usage against what was asked
+
+ADVISED_BELOW = 0.5
+"""Part of what a job asked for: one that used less is advised to ask for less."""
+ADVISED_FROM_S = 60.0
+"""Time that a job must have run to be advised (seconds): of less nothing follows, and little is wasted."""
+NOT_KNOWN = "not known"
+
+
+class UsedLine(NamedTuple):
+    """Something that a job asked for, as people read it, and what it used: also in per cent, if both are known."""
+
+    name: str
+    asked: str
+    used: str
+    percent: str
+
+
+class Efficiency(NamedTuple):
+    """Usage of a job against what it asked for, and advice."""
+
+    lines: list[UsedLine]
+    advice: list[str]
+
+
+def cpu_s(usage: Mapping[str, Any]) -> float:
+    """User and system time together."""
+    return float(usage["user_s"] + usage["system_s"])
+
+
+def peak_text(usage: Mapping[str, Any]) -> str:
+    """Return the peak of the largest process; `<` before a bound."""
+    bound = "<" if usage.get("max_rss_is_bound") else ""
+    return bound + size_text(usage["max_rss_bytes"])
+
+
+def finish_usage(events: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return what the tasks of a job have used, and each of them, by its event log; None where that is not known."""
+    return next((event["context"].get("usage") for event in events if event["name"] == "finish"), None)
+
+
+def memory_held(r: object) -> int:
+    """Return the memory (bytes) in a job's R; 0 where there is none."""
+    from fluxsched.core.resources import ResourceSet
+
+    return ResourceSet.parse(r).count("memory") if isinstance(r, dict) else 0
+
+
+def memory_asked(jobspec: object, r: object) -> int | None:
+    """Return the memory (bytes) of a job's R if it asked for some, by its record; None where that is not known."""
+    from fluxsched.core.jobspec import Jobspec, asks_for_memory
+
+    is_asked = isinstance(jobspec, dict) and asks_for_memory(Jobspec.parse(jobspec))
+    return memory_held(r) or None if is_asked else None
+
+
+def gpus_held(r: object) -> int:
+    """Return the number of GPUs in a job's R."""
+    from fluxsched.core.resources import ResourceSet
+
+    return ResourceSet.parse(r).count("gpu") if isinstance(r, dict) else 0
+
+
+def efficiency(
+    info: Mapping[str, Any], usage: Mapping[str, Any] | None, memory_bytes: int | None, ngpus: int = 0
+) -> Efficiency:
+    """Compare what a job, an entry of job-manager.list, has used with what it asked for: cores that it held while its
+    tasks ran, the memory and the GPUs of its R, its limit of time.
+    """
+    found = _compared(info, usage, memory_bytes)
+    if not ngpus:
+        return found
+    gpus = (usage or {}).get("gpus")
+    if not gpus or not gpus["held_s"]:
+        return found._replace(lines=[*found.lines, UsedLine("GPUs", str(ngpus), NOT_KNOWN, "")])
+    part = gpus["busy_s"] / gpus["held_s"]
+    used = rounded(part * ngpus)
+    lines = [
+        UsedLine("GPUs", str(ngpus), used, _percent(part)),
+        UsedLine("GPU memory", "-", f"{size_text(gpus['max_bytes'])} (of one)", ""),
+    ]
+    is_wasted = part < ADVISED_BELOW and usage is not None and usage["wall_s"] >= ADVISED_FROM_S
+    told = f"asked {counted(ngpus, 'GPU')}, used {used}: " + ("ask for fewer" if ngpus > 1 else "is it needed?")
+    return Efficiency([*found.lines, *lines], [*found.advice, *([told] if is_wasted else [])])
+
+
+def _compared(info: Mapping[str, Any], usage: Mapping[str, Any] | None, memory_bytes: int | None) -> Efficiency:
+    limit_s, asked_cores = info.get("duration") or 0.0, info.get("ncores")
+    memory, limit = "-" if memory_bytes is None else size_text(memory_bytes), duration_text(limit_s) if limit_s else "-"
+    if usage is None:
+        asked = {"cores": str(asked_cores or NOT_KNOWN), "CPU time": NOT_KNOWN, "memory": memory, "time": limit}
+        return Efficiency([UsedLine(name, text, NOT_KNOWN, "") for name, text in asked.items()], [])
+    wall_s, used_s, peak, lost = usage["wall_s"], cpu_s(usage), _peak(info, usage), _unmeasured(info, usage)
+    held_s = _held_core_s(info, wall_s)
+    cores = held_s / wall_s if held_s and wall_s else asked_cores
+    part = used_s / held_s if held_s and not lost else None
+    used_cores = rounded(used_s / wall_s) if wall_s else NOT_KNOWN
+    of_memory = peak["max_rss_bytes"] / memory_bytes if memory_bytes and "is_part" not in peak else None
+    lines = [
+        UsedLine("cores", rounded(cores) if cores else NOT_KNOWN, used_cores, _percent(part)),
+        UsedLine("CPU time", duration_text(held_s) if held_s else NOT_KNOWN, duration_text(used_s), _percent(part)),
+        UsedLine("memory", memory, peak_text(peak) + peak.get("is_part", ""), _percent(of_memory)),
+        UsedLine("time", limit, duration_text(wall_s), _percent(wall_s / limit_s if limit_s else None)),
+    ]
+    if lost:
+        told = f"what {counted(lost, 'task')} used is not known: their host is lost, or does not answer"
+        return Efficiency(lines, [told])
+    advice, is_long = [], wall_s >= ADVISED_FROM_S
+    if is_long and part is not None and part < ADVISED_BELOW and cores and round(cores) > 1:
+        advice.append(f"asked {counted(round(cores), 'core')}, used {used_cores}: ask for fewer, or use all of them")
+    if is_long and of_memory is not None and of_memory < ADVISED_BELOW:
+        advice.append(f"asked {memory} of memory, used {peak_text(peak)}: ask for less")
+    if info.get("result") == "COMPLETED" and limit_s > ADVISED_FROM_S and wall_s < ADVISED_BELOW * limit_s:
+        advice.append(f"asked {limit}, ran {duration_text(wall_s)}: with a shorter limit it may start earlier")
+    return Efficiency(lines, advice)
+
+
+def _percent(part: float | None) -> str:
+    return "" if part is None else f"{100 * part:.1f}"
+
+
+def _held_core_s(info: Mapping[str, Any], time_s: float) -> float | None:
+    """Core-seconds that a job held in its first seconds; None where that is not known."""
+    begin_s, held_s = info.get("t_run"), 0.0
+    if not begin_s or not info.get("ncores"):
+        return None
+    end_s = begin_s + time_s
+    for _, until_s, ncores in info.get("sizes") or ():
+        if not ncores:  # several former sizes, which are not listed
+            return None
+        held_s += ncores * max(0.0, min(until_s, end_s) - begin_s)
+        begin_s = max(begin_s, until_s)
+    return float(held_s + info["ncores"] * max(0.0, end_s - begin_s))
+
+
+def _unmeasured(info: Mapping[str, Any], usage: Mapping[str, Any]) -> int:
+    """Return how many tasks are not in the sums, since their host was lost."""
+    if info["ntasks"] < 2 or info.get("sizes"):
+        return 0
+    return int(max(0, info["ntasks"] - len(usage.get("tasks") or ()) - usage.get("tasks_left_out", 0)))
+
+
+def _peak(info: Mapping[str, Any], usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sum of the peaks of all tasks; `is_part` says what else it is."""
+    tasks = usage.get("tasks") or ()
+    if info["state"] == "RUN":  # what has ended may have had more, and what is to come
+        return {**usage, "is_part": " (largest process now)"}
+    if info["ntasks"] < 2:
+        return dict(usage)
+    if len(tasks) < info["ntasks"] or info.get("sizes") or usage.get("has_others"):
+        return {**usage, "is_part": " (largest process)"}
+    peak = {"max_rss_bytes": sum(task["max_rss_bytes"] for task in tasks)}
+    return {**peak, "max_rss_is_bound": any(task.get("max_rss_is_bound") for task in tasks)}
 
 
 # ---- filters of jobs

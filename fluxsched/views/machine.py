@@ -24,6 +24,7 @@ from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.rlite import Entry
 from fluxsched.core.text import printable
 from fluxsched.protocol.messages.instance import USABLE
+from fluxsched.views.words import duration_text, moment_text, users_text
 
 
 class TargetState(NamedTuple):
@@ -45,6 +46,7 @@ STATES: tuple[TargetState, ...] = (
     TargetState("drained", "out of service", "#c4560a", "#f08a3c", 166, "D"),
     TargetState("torpid", "its agent is silent", "#8a6fc0", "#b49be6", 140, "t"),
     TargetState("leaving", "on its way to another group", "#c08fd0", "#8f5ca3", 133, "l"),
+    TargetState("spare", "stands by to replace another one", "#7fb7b0", "#3f7d78", 73, "s"),
     TargetState("allocated", "a job holds it", "#1f6fb5", "#58a6e8", 32, "A"),
     TargetState("free", "no job holds it", "#d9e8d3", "#2c4a3a", 151, "."),
 )
@@ -65,16 +67,27 @@ def state_named(word: str) -> TargetState:
 def states_table() -> list[dict[str, Any]]:
     """Return the table for a page: word, meaning, colours and sign of each state, and whether jobs may be put there."""
     return [
-        {"word": one.word, "meaning": one.meaning, "light": one.light, "dark": one.dark, "sign": one.sign,
-         "usable": one.word in USABLE}
+        {
+            "word": one.word,
+            "meaning": one.meaning,
+            "light": one.light,
+            "dark": one.dark,
+            "sign": one.sign,
+            "usable": one.word in USABLE,
+        }
         for one in STATES
     ]
 
 
 # ---- the live machine
 
+OUT_OF_USE = frozenset(("drains", "parts", "withheld"))
+"""Keys of an answer from which the rows of drained targets are made."""
+
 SECTIONS_MAX = 256
 """Parts of one arrangement; targets beyond are in one part, `others`."""
+PROGRAM_PREFIX = "fluxsched:"
+"""Beginning of the users of drains that programs of the site made (rfc/health.md): `health`, `prolog`, `epilog`."""
 ARRANGEMENTS = ("group", "property", "host", "switch")
 _DIGITS_AT_END = re.compile(r"[0-9]+$")
 
@@ -128,8 +141,17 @@ class LiveMachine:
         """Targets by cores in use; a target that has none in use is in none, or in "0"."""
         self.busy_gpus = TargetParts()
         self.groups: Sequence[Mapping[str, Any]] = ()
-        self.drains: Any = ()
+        self.drained: Sequence[Mapping[str, Any]] = ()
+        """Rows of drained targets and parts of targets, the latest drain first; see `_drained_rows`."""
+        self.outages: Sequence[Mapping[str, Any]] = ()
+        """Planned outages as `resource.outage-list` has them, with `hosts`, and `for`: names of users."""
         self.made_up = EMPTY
+        self._drains: Mapping[str, Any] = {}
+        self._parts: Sequence[Mapping[str, Any]] = ()
+        self._withheld: Sequence[Mapping[str, Any]] = ()
+        self.spares = EMPTY
+        self.replaced: Sequence[Mapping[str, Any]] = ()
+        """Spares in service, as in `resource.status`."""
         self._r: Mapping[str, Any] = {}
         self._by_place: dict[str, list[MapSection]] = {}
 
@@ -142,10 +164,41 @@ class LiveMachine:
             if name in answer:
                 getattr(self, name).move_targets(answer[name])
         self.groups = answer.get("groups", self.groups)
-        self.drains = answer.get("drains", self.drains)
+        self._take_limits(answer)
         if "made_up" in answer:
             self.made_up = Idset.parse(answer["made_up"])
-        return None if is_new else {**answer, **self._sums(answer)}
+        if "spares" in answer:
+            self.spares = Idset.parse(answer["spares"])
+        self.replaced = answer.get("replaced", self.replaced)
+        told = {key: value for key, value in answer.items() if key not in OUT_OF_USE}
+        return None if is_new else {**told, **self._sums(answer)}
+
+    def _take_limits(self, answer: Mapping[str, Any]) -> None:
+        """Take what may not be used, now or later: of an instance, or as another picture has it."""
+        if "drained" in answer:
+            self.drained = answer["drained"]
+        elif answer.keys() & OUT_OF_USE:
+            self._drains, self._parts = answer.get("drains", self._drains), answer.get("parts", self._parts)
+            self._withheld = answer.get("withheld", self._withheld)
+            self.drained = _drained_rows(self._drains, [*self._parts, *self._withheld])
+        if answer.keys() & {"R", *OUT_OF_USE}:
+            self.drained = self._with_hosts(self.drained)
+        if answer.keys() & {"R", "outages"}:
+            outages = [{**row, "for": users_text(row)} for row in answer.get("outages", self.outages)]
+            self.outages = self._with_hosts(outages)
+
+    def _with_hosts(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        named = self.resources.named
+        return [{**row, "hosts": named(Idset.parse(row["targets"]))} for row in rows]
+
+    def limits_of(self, ranks: Idset) -> list[str]:
+        """Return for each drain and planned outage of some of these targets a text."""
+        return [
+            text(row)
+            for rows, text in ((self.drained, drain_text), (self.outages, outage_text))
+            for row in rows
+            if not Idset.parse(row["targets"]).isdisjoint(ranks)
+        ]
 
     def _define(self, described: Mapping[str, Any]) -> None:
         self._r = described
@@ -170,9 +223,12 @@ class LiveMachine:
             "states": self.states.texts(),
             "busy": self.busy.texts(),
             "busy_gpus": self.busy_gpus.texts(),
-            "drains": self.drains,
+            "drained": self.drained,
+            "outages": self.outages,
             "groups": list(self.groups),
             "made_up": str(self.made_up),
+            "spares": str(self.spares),
+            "replaced": list(self.replaced),
             "counts": self.states.counts(),
             "cores": {"total": self.resources.count("core"), "in_use": self.busy.total()},
             "gpus": {"total": self.resources.count("gpu"), "in_use": self.busy_gpus.total()},
@@ -190,6 +246,10 @@ class LiveMachine:
             found["gpus"] = {"total": self.resources.count("gpu"), "in_use": self.busy_gpus.total()}
         if "groups" in answer:
             found["sections"] = self._sections()
+        if answer.keys() & OUT_OF_USE:
+            found["drained"] = self.drained
+        if "outages" in answer:
+            found["outages"] = self.outages
         return found
 
     def _sections(self) -> dict[str, list[list[str]]]:
@@ -213,6 +273,62 @@ class LiveMachine:
                 yield MapSection(group["name"], ranks)
         if left:
             yield MapSection("no group", left)
+
+
+def _users_of(drain: Mapping[str, Any]) -> str:
+    """Return who has drained a target, each user once."""
+    users = [each.get("user") for each in drain.get("reasons") or [drain]]
+    return ", ".join(dict.fromkeys([user.removeprefix(PROGRAM_PREFIX) for user in users if user]))
+
+
+def _drained_rows(drains: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return `resource.status` drains as rows: `targets`, `parts` (a text, empty for whole targets), `cores` (of those
+    in R), `state`, `timestamp`, `until` (None: open), `user`, `reason`, and `reasons` if there are several.
+    """
+    rows = [{"targets": targets, **info} for targets, info in drains.items()] + [dict(part) for part in parts]
+    return sorted(
+        [
+            {
+                "targets": row["targets"],
+                "parts": _parts_text(row),
+                "cores": (row.get("cores") or "") if row.get("state") != "withheld" else "",
+                "state": row.get("state") or "drained",
+                "timestamp": row.get("timestamp") or 0.0,
+                "until": row.get("until"),
+                "user": _users_of(row),
+                "reason": row.get("reason") or "",
+            }
+            | ({"reasons": row["reasons"]} if row.get("reasons") else {})
+            for row in rows
+        ],
+        key=lambda row: (-float(row["timestamp"]), Idset.parse(row["targets"]).min()),
+    )
+
+
+def _parts_text(row: Mapping[str, Any]) -> str:
+    ids = [(word, Idset.parse(row.get(key) or "")) for key, word in (("cores", "core"), ("gpus", "GPU"))]
+    return ", ".join(f"{word if len(each) == 1 else f'{word}s'} {each}" for word, each in ids if each)
+
+
+def drain_text(row: Mapping[str, Any]) -> str:
+    """Return a drain in words, without its targets: `cores 4-7 drained by kim: fan`."""
+    parts, user = row["parts"] and f"{row['parts']} ", row["user"] and f" by {row['user']}"
+    until = f" until {moment_text(row['until'])}" if row["until"] else ""
+    return f"{parts}{row['state']}{user}{until}: {row['reason'] or 'no reason'}"
+
+
+def outage_text(row: Mapping[str, Any]) -> str:
+    """Return a planned outage in words, without its targets."""
+    every = f", every {duration_text(row['every'])}" if row.get("every") else ""
+    times = f"{moment_text(row['from'])} to {moment_text(row['until'])}{every}"
+    return f"{outage_title(row)} {times}" + (f": {row['reason']}" if row.get("reason") else "")
+
+
+def outage_title(row: Mapping[str, Any]) -> str:
+    """Return the kind and name of a planned outage, and for whom it is reserved: `reservation course for ann,bob`."""
+    if not row.get("reservation"):
+        return f"outage {row['name']}"
+    return f"reservation {row['name']} for {users_text(row)}"
 
 
 def bounded(sections: Iterator[MapSection]) -> list[MapSection]:
@@ -417,7 +533,8 @@ def kind_words(word: str) -> tuple[str, int, str]:
 def draw_map(
     machine: LiveMachine, by: str, width: int, lines_max: int, *, is_colourful: bool, is_unicode: bool = True
 ) -> MapDrawing:
-    """Return the map in at most `lines_max` lines of `width` columns; signs instead of blocks where there is no colour.
+    """Return the map in at most `lines_max` lines of `width` columns; signs instead of blocks where there is no
+    colour.
     """
     sections, unnamed = machine.arranged(by), 0
     has_blocks = is_colourful and is_unicode

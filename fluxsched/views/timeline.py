@@ -1,4 +1,4 @@
-"""Topic `timeline`: bars of jobs that ran, run and will run on targets, or their sums where there are too many.
+"""Topics `timeline` and `past`: bars of jobs that ran, run and will run on targets, or sums where there are too many.
 
 Law: drawing is pure, and bounded: never more than BARS_MAX bars, ROWS_MAX rows of STEPS_MAX steps. A bar is `[jobid,
 targets, start, end, kind, cores, user, queue, name]`: end null has no limit, targets "" are not chosen yet. All are
@@ -9,16 +9,21 @@ cores]...]`, without targets where these are not listed. The feed's period moves
 from __future__ import annotations
 
 import asyncio
+import math
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple
 
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
+from fluxsched.core.outages import Outage
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import RPCError
 from fluxsched.system.clock import SystemClock
-from fluxsched.views.feed import (
+from fluxsched.views.feeds import (
     Asking,
     Body,
     FeedListener,
@@ -27,11 +32,11 @@ from fluxsched.views.feed import (
     PolledFeed,
     SlowQuestion,
     differences,
-    streaming,
+    job_body,
     together,
+    watch_machine,
 )
-from fluxsched.views.feeds import job_body
-from fluxsched.views.machine import USED, LiveMachine
+from fluxsched.views.machine import USED, LiveMachine, TargetParts, outage_title
 from fluxsched.views.words import user_name
 
 BARS_MAX = 2000
@@ -39,6 +44,10 @@ BARS_MAX = 2000
 ROWS_MAX = 64
 STEPS_MAX = 240
 """Sums are of so many parts of the machine, at so many times: about what a screen can show."""
+OUTAGE_SPANS_MAX = 200
+"""Planned outages that are drawn, the next ones: a window of a week has one that recurs hourly 168 times."""
+PLANNED = "planned"
+"""State of a span in which targets are not to be used."""
 RUNNING, ENDED, RESERVED, FORECAST = "running", "ended", "reserved", "forecast"
 
 
@@ -137,12 +146,23 @@ def _past(sizes: Iterable[Sequence[Any]]) -> tuple[BarSize, ...]:
 _OF_JOB = ("userid", "queue", "name")
 
 
-def drain_spans(drains: Mapping[str, Mapping[str, Any]]) -> list[list[Any]]:
+def drain_spans(drained: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
     """`[targets, state, from, to, note]` of what is drained now: it lasts."""
     return [
-        [ranks, drain.get("state") or "drained", drain["timestamp"], None, drain.get("reason") or ""]
-        for ranks, drain in drains.items()
+        [row["targets"], row["state"], row["timestamp"], None, row["reason"]] for row in drained if not row["parts"]
     ]
+
+
+def outage_spans(outages: Iterable[Mapping[str, Any]], now_s: float, end_s: float) -> list[list[Any]]:
+    """Return the spans of planned outages within these times, each time that one recurs; OUTAGE_SPANS_MAX at most."""
+    found: list[list[Any]] = []
+    for row in outages:
+        note = outage_title(row) + (f": {row['reason']}" if row.get("reason") else "")
+        for each in Outage.parse(row).occurrences(now_s):
+            if each.from_s >= end_s or len(found) == OUTAGE_SPANS_MAX:
+                break
+            found.append([row["targets"], PLANNED, max(each.from_s, now_s), each.until_s, note])
+    return found
 
 
 def drawn(
@@ -286,16 +306,11 @@ class TimelineFeed:
         self._ended, self._ended_until_s, self._spans_until_s = {}, 0.0, 0.0
         self._planned, self._plan = [], SlowQuestion()
         try:
-            await together(self._watch(handle), self._poll(handle, listener))
+            self._machine = LiveMachine()
+            watching = watch_machine(handle, self._machine, self._is_known)
+            await together(watching, self._poll(handle, listener))
         finally:
             await self._plan.close()
-
-    async def _watch(self, handle: Asking) -> None:
-        self._machine = LiveMachine()
-        with streaming(handle, "resource.watch") as answers:
-            async for answer in answers:
-                self._machine.apply(answer)
-                self._is_known.set()
 
     async def _poll(self, handle: Asking, listener: FeedListener) -> None:
         await self._is_known.wait()
@@ -325,7 +340,7 @@ class TimelineFeed:
             "ranks": str(ranks),
             "cores_per_target": max([one.children.count("core") for one in machine.resources.entries], default=0),
             "states": machine.states.texts(),
-            "spans": spans,
+            "spans": [*spans, *outage_spans(machine.outages, now_s, end_s)],
             "left_out": left_out,
             "starts": [start_body(bar, info) for bar, info in planned[:STARTS_MAX]],
             **drawn([*ended, *running, *[bar for bar, _ in planned]], window, machine.resources, self._bars_max),
@@ -357,8 +372,8 @@ class TimelineFeed:
         """
         machine = self._machine
         out_of_use = {word: ranks for word, ranks in machine.states.parts.items() if word not in USED}
-        if (machine.drains, out_of_use) != self._spans_of or now_s >= self._spans_until_s:
-            self._spans_of, self._spans_until_s = (machine.drains, out_of_use), now_s + SPANS_EVERY_S
+        if (machine.drained, out_of_use) != self._spans_of or now_s >= self._spans_until_s:
+            self._spans_of, self._spans_until_s = (machine.drained, out_of_use), now_s + SPANS_EVERY_S
             targets = {"targets": self._targets} if self._targets else {}
             period = {"since": max(begin_s, 0.0), "until": now_s, "max_entries": SPANS_MAX}
             try:
@@ -366,7 +381,7 @@ class TimelineFeed:
             except RPCError:
                 if handle.is_gone:
                     raise
-                self._spans = drain_spans(machine.drains) if isinstance(machine.drains, Mapping) else []
+                self._spans = drain_spans(machine.drained)
         return self._spans
 
 
@@ -420,3 +435,62 @@ def bar_differences(before: Body, now: Body) -> dict[str, Any]:
     if gone := [jobid for jobid in known if jobid not in there]:
         delta["gone"] = gone
     return delta
+
+
+# ---- feed `past`
+
+PAST_EVERY_S = 60.0
+SEEN_EVERY_S = 120.0
+"""Twice the interval at which an instance notes that it runs (seconds)."""
+PAST_JOBS_MAX = 10_000
+"""Jobs that ended since, and ran at a time in the past, of which the machine of then is made."""
+
+
+class PastQuestion:
+    """The machine as it was at one time: by the jobs that ran then, and the states that the history keeps."""
+
+    def __init__(self, params: Params) -> None:
+        self._period = Period(params, -BEFORE_S, 0.0, first="at")
+
+    async def ask(self, handle: Asking) -> dict[str, Any]:
+        """Return `states` and `busy` as the view of the machine has them, and how many jobs are left out."""
+        now_s = SystemClock.wall_s()
+        at_s, _ = self._period.bounds_s(now_s)
+        ran_then = {"and": [{"states": ["INACTIVE"]}, {"t_run": [f"<={at_s}"]}, {"t_cleanup": [f">{at_s}"]}]}
+        ended_request = {"constraint": ran_then, "since": at_s, "order": "active"}  # with the number of all
+        running, ended, states = await asyncio.gather(
+            handle.rpc("job-manager.running", {"max_entries": RUNNING_MAX}),
+            handle.rpc("job-manager.list", {**ended_request, "max_entries": PAST_JOBS_MAX}),
+            handle.rpc("history.intervals", {"since": at_s, "until": at_s + 1.0, "max_entries": PAST_JOBS_MAX}),
+        )
+        bars = [*map(running_bar, running["jobs"]), *filter(None, map(ended_bar, ended["jobs"]))]
+        busy = busy_at(bars, at_s)
+        out = TargetParts()
+        out.move_targets({state: ranks for ranks, state, *_ in states["intervals"]})
+        known = union(out.parts.values())
+        held = union(busy.values()) - known
+        return {
+            "at": at_s,
+            "states": {**out.texts(), **({"allocated": str(held)} if held else {})},
+            "busy": {str(cores): str(ranks) for cores, ranks in busy.items()},
+            "observed": bool(states["observed"]) or now_s - at_s < SEEN_EVERY_S,
+            "left_out": running["left_out"] + max(0, ended["count"] - len(ended["jobs"])),
+        }
+
+
+def busy_at(bars: Iterable[JobBar], at_s: float) -> dict[int, Idset]:
+    """Return targets by how many of their cores were in use at a time, those of a job on all of its targets alike."""
+    found: dict[int, float] = defaultdict(float)
+    for ranks, since_s, until_s, ncores in [size for bar in bars for size in bar.each_size]:
+        if since_s <= at_s and (until_s is None or until_s > at_s):
+            for rank in ranks:
+                found[rank] += ncores / len(ranks)
+    by_cores: dict[int, list[int]] = defaultdict(list)
+    for rank, cores in found.items():
+        by_cores[math.ceil(cores - 1e-6)].append(rank)
+    return {cores: Idset.of(ranks) for cores, ranks in by_cores.items()}
+
+
+def union(parts: Iterable[Idset]) -> Idset:
+    """Return what is in any of these."""
+    return reduce(or_, parts, EMPTY)

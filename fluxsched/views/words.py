@@ -11,6 +11,8 @@ MILLISECONDS_BELOW_S = 0.1
 """Shorter times (seconds) are said in milliseconds."""
 USERS_KEPT = 4096
 """Names of users that are not asked for again: to ask takes a directory service milliseconds."""
+SHORT_TIME = "%b%d %H:%M"
+"""Style of times in tables."""
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 
 
@@ -20,6 +22,19 @@ def time_text(timestamp_s: float, style: str = "%Y-%m-%dT%H:%M:%S") -> str:
         return datetime.fromtimestamp(timestamp_s).strftime(style)
     except (ValueError, OverflowError, OSError):
         return f"{timestamp_s:.0f}"
+
+
+def iso_text(timestamp_s: float) -> str:
+    """Wall time with its offset from UTC, for files: `2026-11-29T09:08:00+01:00`."""
+    try:
+        return datetime.fromtimestamp(timestamp_s).astimezone().isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_s:.0f}"
+
+
+def moment_text(timestamp_s: float) -> str:
+    """Wall time as in tables; with its seconds, unless it is the begin of a minute."""
+    return time_text(timestamp_s, f"{SHORT_TIME}:%S" if int(timestamp_s) % 60 else SHORT_TIME)
 
 
 def duration_text(duration_s: float) -> str:
@@ -34,6 +49,16 @@ def duration_text(duration_s: float) -> str:
     if 0 < duration_s < MILLISECONDS_BELOW_S:
         return f"{rounded(duration_s * 1000)}ms"
     return f"{rounded(duration_s)}s"
+
+
+def size_text(size_bytes: float) -> str:
+    """Return bytes in the largest binary unit, three digits: `51.2M`, `3.1G`."""
+    unit = "B"
+    for prefix in "KMGTP":
+        if size_bytes < 1000:
+            break
+        size_bytes, unit = size_bytes / 1024, prefix
+    return f"{size_bytes:.3g}{unit}"
 
 
 def rounded(number: float) -> str:
@@ -51,6 +76,13 @@ def user_name(userid: int) -> str:
         return pwd.getpwuid(userid).pw_name
     except (KeyError, OverflowError):
         return str(userid)
+
+
+def users_text(outage: Mapping[str, Any], everybody: str = "all users") -> str:
+    """Return the names of the users of a reservation, as `resource.outage-list` has it; nothing for an outage."""
+    if not outage.get("reservation"):
+        return ""
+    return ",".join([user_name(userid) for userid in outage.get("users", ())]) or everybody
 
 
 def context_text(context: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fluxsched.errors import FluxschedError
 from fluxsched.system.files import FILE_MODE, private_directory, remove_dead_socket, replace_private_text
+from fluxsched.web.guests import GuestLink, GuestLinks
 
 TOKEN_PARAM = "token"
 """The part of the printed address that has the token."""
@@ -47,6 +48,10 @@ class Secrets:
 
     def _derived(self, purpose: str) -> str:
         return hmac.new(self.token.encode(), purpose.encode(), hashlib.sha256).hexdigest()
+
+    def guest_cookie(self, name: str, link: GuestLink) -> str:
+        """Return the cookie for which the token of a guest's link is exchanged."""
+        return f"{name}.{self._derived(f'guest {link.digest}')}"
 
     def is_token(self, text: str) -> bool:
         """Return whether this is the token of the printed address."""
@@ -95,6 +100,11 @@ def cookie_name(host: str) -> str:
     """One for each port: browsers send a host's cookies to all of its ports, where other pages may be."""
     port = split_host(host)[1]
     return f"{COOKIE_PREFIX}-{port}" if port else COOKIE_PREFIX
+
+
+def guest_cookie_name(host: str) -> str:
+    """Another than the owner's, who stays the owner when opening a guests' link."""
+    return f"{cookie_name(host)}-guest"
 
 
 def cookie_of(header: str, name: str) -> str:
@@ -219,9 +229,13 @@ def write_address(file: Path, url: str) -> None:
 # ---- limits of connections
 
 ADMITTED = "fluxsched.admitted"
-"""The key of a scope whose value is to be called once its request had the cookie."""
+"""The key of a scope whose value is to be called once its request had a cookie, with whether it is a guest's."""
+HOLDS = "fluxsched.holds"
+"""The key of a scope whose value says whether the cookie of its request still opens the page."""
 STRANGERS_MAX = 400
 """Connections on which no request with the cookie has arrived; of more, the oldest is ended."""
+GUEST_CONNECTIONS_MAX = 400
+"""Connections of guests; of more, the oldest is ended."""
 ACCEPTED_MAX = STRANGERS_MAX // 4
 """Connections accepted in one turn of the loop: the request of a viewer among them is read before so many others have
 come that it would be ended as a stranger.
@@ -256,31 +270,32 @@ class Deadline:
             self._timer = None
 
 
-class Strangers:
-    """Connections on which no request with the cookie has arrived, the oldest first."""
+class BoundedConnections:
+    """Connections of which at most so many are kept, the oldest first: those of strangers, and those of guests."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self.most = most
         self._connections: dict[PageConnection, None] = {}
 
     def add(self, connection: PageConnection) -> None:
         """Take one more, and end the oldest where there are too many: viewers come in however many strangers wait."""
         self._connections[connection] = None
-        if len(self._connections) > STRANGERS_MAX:
+        if len(self._connections) > self.most:
             oldest = next(iter(self._connections))
             self.discard(oldest)
             oldest.abort()
 
     def discard(self, connection: PageConnection) -> None:
-        """Forget one that has ended, or is a viewer's."""
+        """Forget one that has ended, or is of another kind."""
         self._connections.pop(connection, None)
 
 
 class PageConnection(H11Protocol):
     """One connection; uvicorn makes one for each."""
 
-    def __init__(self, *args: Any, strangers: Strangers, **more: Any) -> None:
+    def __init__(self, *args: Any, strangers: BoundedConnections, guests: BoundedConnections, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._strangers = strangers
+        self._strangers, self._guests = strangers, guests
         self._site = self.app
         self.app = self._serve
         self._head = Deadline(self.loop, self.abort)
@@ -294,8 +309,10 @@ class PageConnection(H11Protocol):
         scope[ADMITTED] = self._admitted
         await self._site(scope, receive, send)
 
-    def _admitted(self) -> None:
+    def _admitted(self, is_guest: bool) -> None:
         self._strangers.discard(self)
+        if is_guest:
+            self._guests.add(self)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -325,6 +342,7 @@ class PageConnection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._strangers.discard(self)
+        self._guests.discard(self)
         self._head.call_off()
         self._reading.call_off()
         super().connection_lost(exc)
@@ -353,7 +371,8 @@ SECURITY_HEADERS = {
 SAFE = ("GET", "HEAD")
 """Methods of HTTP that change nothing."""
 _FORBIDDEN = (
-    "<!doctype html><html lang=en><meta charset=utf-8><title>fluxsched: {title}</title>"
+    "<!doctype html><html lang=en><meta charset=utf-8><meta name=color-scheme content='light dark'>"
+    "<title>fluxsched: {title}</title>"
     "<h1>{title}</h1><p>{words}{remedy}</html>"
 )
 NOT_SIGNED_IN, NOT_DONE, REFUSED = "Not signed in", "Not done", "Request refused"
@@ -368,11 +387,13 @@ _ENTER = (
 
 
 class Guard:
-    """Stands before the application `app`."""
+    """Stands before the application `app`, and that for the holders of guests' links."""
 
-    def __init__(self, app: ASGIApp, secrets: Secrets, names: Sequence[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, guest_app: ASGIApp, secrets: Secrets, links: GuestLinks, names: Sequence[str]
+    ) -> None:
         """`names`: hosts other than localhost and IP addresses as which the page may be asked for."""
-        self._app, self._secrets, self._names = app, secrets, names
+        self._app, self._guest_app, self._secrets, self._links, self._names = app, guest_app, secrets, links, names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -388,11 +409,10 @@ class Guard:
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        answer = self._checked(scope)
-        await (self._app if answer is None else answer)(scope, receive, send_guarded)
+        await self._chosen(scope)(scope, receive, send_guarded)
 
-    def _checked(self, scope: Scope) -> Response | None:
-        """Return the response to a request that is refused at once; None for a request that may pass."""
+    def _chosen(self, scope: Scope) -> ASGIApp:
+        """Return the application for whom the cookie names, or the response to a request that is answered at once."""
         headers, query = Headers(scope=scope), bytes(scope["query_string"])
         size = sum([len(name) + len(value) for name, value in headers.raw])
         if len(headers) > HEADERS_MAX or size > HEAD_BYTES_MAX or len(query) > QUERY_BYTES_MAX:
@@ -405,27 +425,48 @@ class Guard:
         pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
         tokens = [value for name, value in pairs if name == TOKEN_PARAM]
         if tokens and scope["method"] in SAFE:
-            if not self._secrets.is_token(tokens[0]):
-                words = "The token of this address is wrong, or of a page that was served before."
+            if (entry := self._entry(hosts[0], tokens[0])) is None:
+                words = "The token of this address is wrong, of a guest's link that has ended, or of another page."
                 return refusal(headers, words, NOT_SIGNED_IN)
             left = urlencode([(name, value) for name, value in pairs if name != TOKEN_PARAM])
-            return self._enter(headers, hosts[0], _local_path(scope) + (f"?{left}" if left else ""))
-        if not self._secrets.is_cookie(cookie_of(headers.get("cookie", ""), cookie_name(hosts[0]))):
+            return _enter(headers, _local_path(scope) + (f"?{left}" if left else ""), *entry)
+        cookies = headers.get("cookie", "")
+        is_owner = self._secrets.is_cookie(cookie_of(cookies, cookie_name(hosts[0])))
+        shown = cookie_of(cookies, guest_cookie_name(hosts[0]))
+        if not is_owner and not self._is_guest(shown):
             return refusal(headers, "The page shows its instance only to those who have its address.", NOT_SIGNED_IN)
-        scope[ADMITTED]()
+        scope[HOLDS] = lambda: is_owner or self._is_guest(shown)
+        scope[ADMITTED](not is_owner)
         if scope["method"] not in SAFE and not is_same_origin(
             hosts[0], headers.get("origin"), headers.get("sec-fetch-site")
         ):
             return refusal(headers, "This change was asked for by another site, so nothing was done.", NOT_DONE)
-        return None
+        return self._app if is_owner else self._guest_app
 
-    def _enter(self, headers: Headers, host: str, path: str) -> Response:
-        """Set the cookie and go on to the address without the token."""
-        response: Response = RedirectResponse(path, 303)
-        if headers.get("sec-fetch-site") == "cross-site":  # after a redirect the cookie would count as another site's
-            response = HTMLResponse(_ENTER.format(path=path.replace("&", "&amp;")))
-        response.set_cookie(cookie_name(host), self._secrets.cookie, httponly=True, samesite="strict")
-        return response
+    def _entry(self, host: str, token: str) -> tuple[str, str] | None:
+        """Return name and value of the cookie for a token; None if it opens nothing."""
+        if self._secrets.is_token(token):
+            return cookie_name(host), self._secrets.cookie
+        name, _, secret = token.partition(".")
+        link = self._links.find(name)
+        if link is None or not link.is_opened_by(secret):
+            return None
+        return guest_cookie_name(host), self._secrets.guest_cookie(name, link)
+
+    def _is_guest(self, cookie: str) -> bool:
+        """Return whether a cookie is that of a guest's link that holds."""
+        name = cookie.partition(".")[0]
+        link = self._links.find(name)
+        return link is not None and _equal(cookie, self._secrets.guest_cookie(name, link))
+
+
+def _enter(headers: Headers, path: str, name: str, cookie: str) -> Response:
+    """Set the cookie and go on to the address without the token."""
+    response: Response = RedirectResponse(path, 303)
+    if headers.get("sec-fetch-site") == "cross-site":  # after a redirect the cookie would count as another site's
+        response = HTMLResponse(_ENTER.format(path=path.replace("&", "&amp;")))
+    response.set_cookie(name, cookie, httponly=True, samesite="strict")
+    return response
 
 
 def _local_path(scope: Scope) -> str:

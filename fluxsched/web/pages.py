@@ -7,29 +7,39 @@ Law: autoescape is on and a name that is missing is an error, so text of users n
 
 from __future__ import annotations
 
+import codecs
+import csv
 import errno
 import gzip
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing, suppress
+from io import StringIO
 from typing import Any, NamedTuple
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from fluxsched import __version__
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobfields import WHEN_MAX
+from fluxsched.core.jobid import format_f58, parse_jobid
+from fluxsched.core.jobspec import Jobspec, parse_sizes
+from fluxsched.core.quantities import parse_time_limit
+from fluxsched.core.request import Count
 from fluxsched.core.role import Role, parse_role
 from fluxsched.core.text import printable
-from fluxsched.errors import FluxschedError, InvalidValue
+from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded
 from fluxsched.protocol.topics import least_of
 from fluxsched.system.clock import SystemClock, local_moment
+from fluxsched.views.feeds import ROWS_MAX
 from fluxsched.views.follower import Follower, Subscription, TooManyFeeds, ViewMessage
 from fluxsched.views.machine import states_table
-from fluxsched.views.words import duration_text, user_name
-from fluxsched.web.access import Secrets, wants_json
+from fluxsched.views.words import duration_text, iso_text, user_name
+from fluxsched.web.access import wants_json
 
 
 def summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,6 +64,8 @@ PARAMS_MAX = 32
 """Maximum number of terms of a filter."""
 FIGURES = "figures"
 """The view that every page shows at its top."""
+NOTICES = "notices"
+"""The view of notices of admins, which every page shows, too."""
 REFUSED = "refused"
 """The key of a whole that the instance refuses."""
 ACTION_TOPICS = {
@@ -116,16 +128,22 @@ class Wire:
                     raise InstanceLost(self.about.lost)
         raise InstanceLost("the page is being closed")
 
-    async def figures(self) -> ViewBody | None:
-        """Return the summary for the top of a page; None where this user may not have it."""
-        try:
-            return summary(await self.snapshot(FIGURES, {}))
-        except ViewRefused:
-            return None
+    async def top(self) -> ViewBody:
+        """Return what the top of each page has: `figures`, None where this user may not have them, and `notices`."""
+        found: ViewBody = {FIGURES: None, NOTICES: []}
+        with suppress(ViewRefused):
+            found[FIGURES] = summary(await self.snapshot(FIGURES, {}))
+        with suppress(ViewRefused):  # by an instance that has none yet
+            found[NOTICES] = (await self.snapshot(NOTICES, {}))[NOTICES]
+        return found
 
     async def ask(self, topic: str, payload: ViewBody) -> ViewBody:
         """One question. Raises FluxschedError, the instance's own."""
         return await self._follower.ask(topic, payload)
+
+    def stream(self, topic: str, payload: ViewBody) -> AsyncGenerator[ViewBody, None]:
+        """Return the answers of one streaming request. Raises FluxschedError, the instance's own."""
+        return self._follower.stream(topic, payload)
 
     def note(self, message: ViewMessage) -> None:
         """Take note of a message about the instance."""
@@ -167,18 +185,61 @@ def as_json(body: object) -> bytes:
 # ---- pages
 
 NAVIGATION = {
-    "machine": "Machine", "jobs": "Jobs", "timeline": "Timeline", "groups": "Groups", "shares": "Shares",
-    "history": "History",
+    "machine": "Machine", "jobs": "Jobs", "queues": "Queues", "timeline": "Timeline", "groups": "Groups",
+    "shares": "Shares", "history": "History",
 }  # fmt: skip
 """The pages and their titles."""
 IDSET_CHARS_MAX = 400
 """Of an idset in a table without script; of a big machine it is long."""
 TIMES = ("t_submit", "t_depend", "t_run", "t_cleanup", "t_inactive", "estimate", "expiration")
 """Keys of a job that are times."""
+CSV_COLUMNS = (
+    "jobid", "status", "user", "name", "queue", "bank", "ntasks", "nnodes", "ncores", "t_submit", "t_run", "t_inactive",
+    "duration", "urgency", "nodelist", "reason",
+)  # fmt: skip
+"""Keys of a job that `/jobs.csv` has."""
+FORMULA_SIGNS = ("=", "+", "-", "@")
+"""Beginnings of text that spreadsheets take for a formula."""
 REFUSED_STATUS = {errno.ENOENT: 404, errno.EPERM: 403}
 """Of what the instance does not show."""
+DOWNLOAD_BYTES_MAX = 1 << 26
+"""Of a job's output in one file; `fluxsched job output` prints more."""
+CANNOT_BE_SHOWN = "This cannot be shown"
+"""Title of a page that is refused."""
+WHEN_TITLE = "When would it start?"
+WALL = "wall"
+"""Parameter of a view that is shown larger and without controls."""
 LOST_S = 3
 """Interval at which a page without its instance looks for it (seconds)."""
+
+
+class WhenRow(NamedTuple):
+    """A size about which is asked: its nodes, and its time limit (seconds, 0.0 for none)."""
+
+    nodes: str
+    limit_s: float
+    jobspec: ViewBody
+
+
+def sizes_of(given: Mapping[str, str]) -> list[WhenRow]:
+    """Return the sizes that the form has: `nodes` and `limit` as `submit` has them, `cores` a node, and `queue`.
+
+    Raises InvalidValue naming what is wrong.
+    """
+    sizes = parse_sizes(",".join(given["nodes"].replace(",", " ").split()))
+    if len(sizes) > WHEN_MAX:
+        raise LimitExceeded(f"{len(sizes)} sizes, the limit is {WHEN_MAX}: ask about fewer at a time")
+    cores = given.get("cores", "").strip()
+    if cores and not (cores.isascii() and cores.isdecimal() and len(cores) < 10 and int(cores)):
+        raise InvalidValue(f"cores {cores[:20]!r} is not a number of cores: leave it empty for whole nodes")
+    usual_s, found = parse_time_limit(given.get("limit", "").strip() or "0"), []
+    for nodes, limit_s in sizes:
+        made = Jobspec.from_command(
+            ["true"], nodes=nodes, cores_per_task=int(cores or 1), exclusive=not cores,
+            duration_s=usual_s if limit_s is None else limit_s, queue=given.get("queue", "").strip() or None,
+        )  # fmt: skip
+        found.append(WhenRow(str(Count.parse(nodes)), made.duration_s, made.to_json()))
+    return found
 
 
 def templates() -> Environment:
@@ -192,17 +253,53 @@ def templates() -> Environment:
     return found
 
 
+def csv_text(jobs: Iterable[Mapping[str, Any]]) -> str:
+    """Return jobs as CSV (RFC 4180) with a header; times are ISO 8601 with an offset.
+
+    Text of users that a spreadsheet would take for a formula gets an apostrophe in front.
+    """
+    file = StringIO()
+    writer = csv.writer(file)
+    writer.writerow(CSV_COLUMNS)
+    for job in jobs:
+        reason = "" if job.get("reason") == job.get("nodelist") else job.get("reason")
+        row = {
+            **job,
+            "reason": reason,
+            **{key: job.get(key) or job.get(f"{key[1:]}_asked") for key in ("nnodes", "ncores")},
+        }
+        writer.writerow([_csv_cell(key, row.get(key)) for key in CSV_COLUMNS])
+    return file.getvalue()
+
+
+def _csv_cell(key: str, value: Any) -> Any:
+    if key in TIMES:
+        return iso_text(value) if value else ""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.startswith(FORMULA_SIGNS) else text
+
+
 class Pages:
     """Pages that are rendered from templates."""
 
-    def __init__(self, wire: Wire, secrets: Secrets) -> None:
-        self._wire, self._secrets = wire, secrets
+    def __init__(self, wire: Wire, csrf: str) -> None:
+        """`csrf`: the anti-forgery token of forms; empty for viewers who change nothing."""
+        self._wire, self._csrf = wire, csrf
         self._templates = templates()
 
     def routes(self) -> list[Route]:
         """Return the routes of all pages."""
         found = [Route(f"/{view}", self._page) for view in NAVIGATION]
-        found += [Route("/jobs/{id}", self._job), Route("/", _to_machine), Route("/static/states.css", _colours)]
+        found += [
+            Route("/jobs.csv", self._csv),
+            Route("/jobs/{id}", self._job),
+            Route("/jobs/{id}/output", self._output),
+            Route("/when", self._when),
+            Route("/", _to_machine),
+            Route("/static/states.css", _colours),
+        ]
         return found
 
     def render(self, name: str, view: str, title: str, status: int = 200, **more: object) -> HTMLResponse:
@@ -211,15 +308,18 @@ class Pages:
         context = {
             "view": view,
             "title": title,
-            "csrf": self._secrets.csrf,
+            "csrf": self._csrf,
+            "is_guest": not self._csrf,
             "views": [{"name": name, "title": title} for name, title in NAVIGATION.items()],
             "instance": {"name": about.name, "uri": about.uri, "lost": about.lost},
             "states": [{"state": each["word"], **each} for each in states_table()],
-            "may": about.may,
+            "may": about.may if self._csrf else (),
             "user": about.user,
             "role": about.role,
-            "figures": None,
+            FIGURES: None,
+            NOTICES: [],
             "filters": {},
+            "wall": False,
             "now_s": SystemClock.wall_s(),
             "version": __version__,
         }
@@ -231,13 +331,14 @@ class Pages:
             return JSONResponse({"error": words}, status)
         return self.render("error.html", "error", title, status, message=words, back=back)
 
-    def fault(self, headers: Headers, fault: FluxschedError, back: str | None = None) -> Response:
+    def fault(
+        self, headers: Headers, fault: FluxschedError, back: str | None = None, title: str = CANNOT_BE_SHOWN
+    ) -> Response:
         """Return the response to a fault of the instance or a filter; a page whose instance is lost looks for it."""
         if isinstance(fault, InstanceLost):
             response = self.error(headers, "The instance does not answer", str(fault), 503)
             response.headers["refresh"] = str(LOST_S)
             return response
-        title = "This cannot be shown" if back is None else "Not done"
         return self.error(headers, title, str(fault), _status(fault), back)
 
     async def _page(self, request: Request) -> Response:
@@ -246,15 +347,69 @@ class Pages:
     async def _job(self, request: Request) -> Response:
         return await self._show(request, "job", {"id": request.path_params["id"]})
 
+    async def _when(self, request: Request) -> Response:
+        """Show when jobs of some sizes would start; nothing is submitted."""
+        given = dict(request.query_params)
+        try:
+            asked = [] if not given.get("nodes") else sizes_of(given)
+            said: ViewBody = {"estimates": []}
+            if asked:
+                jobspecs = [each.jobspec for each in asked]
+                said = await self._wire.ask("job-manager.when", {"jobspecs": jobspecs})
+            top = await self._wire.top()
+        except FluxschedError as fault:
+            return self.fault(request.headers, fault, "/when")
+        rows = list(zip(asked, said["estimates"], strict=True))
+        return self.render("when.html", "when", WHEN_TITLE, rows=rows, filters=given, **top)
+
+    async def _output(self, request: Request) -> Response:
+        """Send a job's output so far as a file: the bytes as they were written, in the order of their arrival."""
+        try:
+            jobid = parse_jobid(request.path_params["id"])
+            answers = self._wire.stream("job-manager.output", {"id": jobid})
+            first = await anext(answers, None)
+        except FluxschedError as fault:
+            return self.fault(request.headers, fault, f"/jobs/{request.path_params['id']}")
+        name = f"{format_f58(jobid, ascii=True)}.out"
+        headers = {"content-disposition": f'attachment; filename="{name}"'}
+        return StreamingResponse(_output_bytes(first, answers), 200, headers, "application/octet-stream")
+
+    async def _csv(self, request: Request) -> Response:
+        """Send the jobs that pass a filter as CSV, as many as a view has at most; the name of the file says of how
+        many they are.
+        """
+        params = {**request.query_params, "max_entries": str(ROWS_MAX)}
+        try:
+            found = await self._wire.snapshot("jobs", params)
+        except FluxschedError as fault:
+            return self.fault(request.headers, fault, "/jobs")
+        jobs, left = found["jobs"], found.get("left_out") or 0
+        name = f"jobs-{len(jobs)}-of-{len(jobs) + left}.csv" if left else "jobs.csv"
+        headers = {"content-disposition": f'attachment; filename="{name}"'}
+        return Response(f"{codecs.BOM_UTF8.decode()}{csv_text(jobs)}", 200, headers, "text/csv")
+
     async def _show(self, request: Request, view: str, params: dict[str, str]) -> Response:
-        title = NAVIGATION.get(view) or params["id"]
+        title, wall = NAVIGATION.get(view) or params["id"], params.pop(WALL, None) is not None
         try:
             data = await self._wire.snapshot(view, params)
-            figures = await self._wire.figures()
+            top = await self._wire.top()
         except FluxschedError as fault:
-            return self.fault(request.headers, fault)
+            back = f"/{view}" if params and view in NAVIGATION else None
+            return self.fault(request.headers, fault, back)
         data = _summary(data) if view == "machine" else data
-        return self.render(f"{view}.html", view, title, data=data, figures=figures, filters=params)
+        return self.render(f"{view}.html", view, title, data=data, filters=params, wall=wall, **top)
+
+
+async def _output_bytes(first: ViewBody | None, answers: AsyncGenerator[ViewBody, None]) -> AsyncIterator[bytes]:
+    left, answer = DOWNLOAD_BYTES_MAX, first
+    async with aclosing(answers):  # the stream ends at the instance at once, not when it is collected
+        while answer is not None:
+            yield answer["data"][:left]
+            left -= len(answer["data"])
+            if left < 0:
+                yield b"\n[there is more: `fluxsched job output` prints all of it]\n"
+                return
+            answer = await anext(answers, None)
 
 
 def _status(fault: FluxschedError) -> int:
@@ -267,7 +422,7 @@ def _status(fault: FluxschedError) -> int:
 def _summary(machine: ViewBody) -> ViewBody:
     """Return the parts that a table of states needs; the script requests the rest."""
     states = {state: _shortened(ranks) for state, ranks in machine["states"].items()}
-    return {"states": states, "drains": machine["drains"], "groups": machine["groups"]}
+    return {"states": states, **{name: machine[name] for name in ("drained", "outages", "groups")}}
 
 
 def _shortened(ranks: str) -> str:

@@ -14,11 +14,13 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from html import escape
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
+
+from fluxsched.views.words import duration_text
 
 STATIC: Final = Path(__file__).parent / "static"
 
@@ -29,7 +31,7 @@ _OTHER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 def standalone(title: str, body: str, module: str, styles: tuple[str, ...], data: dict[str, Any]) -> str:
     """Return a page whose `body` (markup) is there without script, and is then taken over by `show(root, source)` of a
-    module of `static/`; `root` is its `main`, and `source` gives `data` as the whole, once.
+    module of `static/`; `root` is its `main`, and `source` gives `data` as the whole, and to whoever fetches more.
     """
     script = f"{modules(module)}\n{_START}"
     style = "\n".join([(STATIC / name).read_text("utf-8") for name in styles])
@@ -50,7 +52,9 @@ def standalone(title: str, body: str, module: str, styles: tuple[str, ...], data
 
 _START: Final = """
 const data = JSON.parse(document.getElementById("data").textContent);
-shown.show(document.querySelector("main"), { whole: (use) => use(data), change() {}, filter() {}, params: {} });
+shown.show(document.querySelector("main"), {
+  whole: (use) => use(data), fetch: async () => data, change() {}, filter() {}, params: {},
+});
 })();
 """
 
@@ -119,27 +123,74 @@ def _hash(text: str) -> str:
 
 # ---- studies as single files
 
-def study_page(study: dict[str, Any]) -> str:
-    """Return the whole page, of what `fluxsched.sim.report` says of a study."""
+
+def study_page(study: dict[str, Any], made: str = "") -> str:
+    """Return the whole page, of what `fluxsched.sim.report` says of a study; `made` says by what it was made."""
     titles = [policy["title"] for policy in study["policies"]]
     notes = [*study["heading"][1:], *study["refusals"]]
     body = (
         '<main class="study">\n<header><div>\n'
-        f'<h1>{escape(study["trace"])}</h1>\n<p class="note">{escape(study["heading"][0])}</p>\n</div></header>\n'
-        f'{_figures(titles, study["figures"])}\n'
-        f'{"".join([f"<p class=note>{escape(note)}</p>" for note in notes])}'
+        f'<h1>{escape(study["trace"])}</h1>\n<p class="note">{escape(study["heading"][0])}</p>\n'
+        f'<p class="note mono wraps">{escape(made)}</p>\n</div></header>\n'
+        f"{_figures(titles, study['figures'])}\n"
+        f"{''.join([f'<p class=note>{escape(note)}</p>' for note in notes])}"
         "<noscript><p>The charts need JavaScript; the table does not.</p></noscript>\n</main>"
     )
     return standalone(study["trace"], body, "study.js", ("style.css", "views.css"), study)
 
 
-def _figures(titles: Sequence[str], figures: Sequence[Sequence[str]]) -> str:
+def _figures(titles: Sequence[str], figures: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of all figures, in groups; the best of a line is marked, and the change against the first."""
     head = "".join([f'<th scope="col">{escape(title)}</th>' for title in titles])
-    rows = "\n".join([
-        f'<tr><th scope="row">{escape(line[0])}</th>{"".join([f"<td>{escape(text)}</td>" for text in line[1:]])}</tr>'
-        for line in figures
-    ])
+    groups: dict[str, list[str]] = {}
+    for figure in figures:
+        groups.setdefault(figure["group"], []).append(_figure_row(figure))
+    bodies = "".join(
+        [
+            f'<tbody><tr><th scope="rowgroup" colspan="{len(titles) + 1}">{escape(name)}</th></tr>\n'
+            + "\n".join(rows)
+            + "\n</tbody>"
+            for name, rows in groups.items()
+        ]
+    )
+    note = (
+        '<p class="note">\u2193: less is better, \u2191: more. The best is bold; in brackets the change against the '
+        "first policy. Fairness is Jain's index: 1 if all are slowed down equally.</p>"
+        if len(titles) > 1
+        else ""
+    )
     return (
         '<div class="card scrolls"><table class="rows" id="figures"><caption class="unseen">Figures by policy</caption>'
-        f'<thead><tr><th scope="col">Figure</th>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>'
+        f'<thead><tr><th scope="col">Figure</th>{head}</tr></thead>\n{bodies}</table></div>{note}'
     )
+
+
+_DIRECTIONS: Final = {-1: " \u2193", 0: "", 1: " \u2191"}
+_SECONDS: Final = " [s]"
+_CHANGE_MIN_PERCENT: Final = 0.5
+"""Smaller changes against the first policy are not worth a reader's time."""
+
+
+def _figure_row(figure: Mapping[str, Any]) -> str:
+    title, better, numbers = figure["title"], figure["better"], figure["numbers"]
+    known = [number for number in numbers if number is not None]
+    is_told = better and len(known) == len(numbers) > 1 and min(known) < max(known)
+    best = max(known, key=lambda one: one * better) if is_told else None
+    is_time = title.endswith(_SECONDS)
+    cells = []
+    for text, number in zip(figure["texts"], numbers, strict=True):
+        shown, exact = escape(text), ""
+        if is_time and number is not None:
+            shown, exact = duration_text(number), f' title="{escape(text)} s"'
+        if number is not None and number == best:
+            shown = f'<strong class="best">{shown}</strong>'
+        cells.append(f"<td{exact}>{shown}{_change(number, numbers[0]) if better else ''}</td>")
+    name = title.removesuffix(_SECONDS) if len(numbers) < 2 else title.removesuffix(_SECONDS) + _DIRECTIONS[better]
+    return f'<tr><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>'
+
+
+def _change(number: float | None, first: float | None) -> str:
+    if number is None or not first:
+        return ""
+    percent = 100 * (number / first - 1)
+    return f" <small>({percent:+,.0f} %)</small>" if abs(percent) >= _CHANGE_MIN_PERCENT else ""

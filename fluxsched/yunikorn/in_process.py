@@ -22,7 +22,8 @@ from typing import Any, Protocol
 from fluxsched.errors import Refused
 from fluxsched.system.log import exception_text, logger
 from fluxsched.yunikorn import messages
-from fluxsched.yunikorn.machine.effects import (
+from fluxsched.yunikorn.machine import SIMachine
+from fluxsched.yunikorn.messages import (
     ALLOCATIONS,
     APPLICATIONS,
     NODES,
@@ -33,7 +34,6 @@ from fluxsched.yunikorn.machine.effects import (
     PluginProblem,
     SendResponse,
 )
-from fluxsched.yunikorn.machine.machine import SIMachine
 
 
 class ResourceManagerCallback(Protocol):

@@ -25,11 +25,11 @@ from fluxsched.core.quantities import Amounts, amount_text, times, total
 from fluxsched.core.request import Request
 from fluxsched.core.text import some_of
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.sched.hooks.api import PASS, SKIP, Fits, GroupSeen, JobSeen, Later, Never, Option, Pass, Shape, Skip
+from fluxsched.sched.hooks import PASS, SKIP, Fits, GroupSeen, JobSeen, Later, Never, Option, Pass, Shape, Skip
 from fluxsched.sched.pool.placement import instance_amounts, parts_in
 from fluxsched.system.log import logger
-from fluxsched.yunikorn.config.placement import Submission, make_queue, place_application
-from fluxsched.yunikorn.config.queues import (
+from fluxsched.yunikorn.config import (
+    DEFAULT_PARTITION,
     FAIR_ORDER,
     PREEMPTION_DELAY,
     PREEMPTION_POLICY,
@@ -39,11 +39,10 @@ from fluxsched.yunikorn.config.queues import (
     SORT_PRIORITY,
     WEIGHTS,
     PartitionSettings,
+    read_config,
 )
-from fluxsched.yunikorn.config.reader import DEFAULT_PARTITION, read_config
-from fluxsched.yunikorn.tree.queue import Application, QueueSettings
-from fluxsched.yunikorn.tree.queue_tree import QueueTree
-from fluxsched.yunikorn.user_groups import groups_of_host
+from fluxsched.yunikorn.placement import Submission, groups_of_host, make_queue, place_application
+from fluxsched.yunikorn.tree.queues import Application, QueueSettings, QueueTree
 
 log = logger("quota")
 
@@ -218,9 +217,7 @@ def ignored_settings(partition: PartitionSettings) -> list[str]:
     while below:
         path, queue = below.pop(0)
         below += [(f"{path}.{child.name}", child) for child in queue.children]
-        found += [
-            f"{name} of {path}" for name, field in _IGNORED if getattr(queue, field) != getattr(plain, field)
-        ]
+        found += [f"{name} of {path}" for name, field in _IGNORED if getattr(queue, field) != getattr(plain, field)]
     return found
 
 

@@ -26,7 +26,7 @@ from fluxsched.core.text import shown
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.system.files import base_directory
 from fluxsched.yunikorn import messages
-from fluxsched.yunikorn.machine.effects import KINDS, UPDATES
+from fluxsched.yunikorn.messages import KINDS, UPDATES
 
 SOCKET_PATH_BYTES_MAX: Final = 107
 """Maximum length of the path of a socket on Linux (sun_path, less the final NUL)."""
@@ -89,6 +89,7 @@ def _socket_path(text: str) -> Path:
 
 
 # ---- certificates of a service and of its clients
+
 
 class ServerCertificates(NamedTuple):
     """Ours with its key, and those that clients' are checked against; all PEM."""
@@ -170,6 +171,7 @@ class ClientCertificates(NamedTuple):
 
 
 # ---- RPCs
+
 
 class Method(NamedTuple):
     """Method of a service: one RPC."""

@@ -3,9 +3,9 @@
 
 Every third seed from 200 on has jobs that grow and shrink; those from 1000000 on are each one crash point of a resize
 (runs/crash_points.py), and those from 2000000 on have hosts that an engine holds: hosts, the links to them and their
-keepers fail, beside the instance; those from 3000000 on are made for one rule of hosts each (runs/host_points.py). A
-violation is printed with its seed, the fewest actions and faults that still bring it about, and the command that
-replays them.
+keepers fail, beside the instance; those from 3000000 on are made for one rule of hosts each (runs/host_points.py), and
+those from 4000000 on are short, with reservations, deadlines and outages of the configuration. A violation is printed
+with its seed, the fewest actions and faults that still bring it about, and the command that replays them.
 
 `--exhaustive` is no matter of chance: it tries every history of a small world (exhaustive/), for `--minutes`, or until
 `--levels` are complete; with `--mutations` it looks for a sabotage of each law of RFC 28's draft instead.

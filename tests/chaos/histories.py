@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.chaos.checkers.base import Judges, Site, Truth
+from tests.chaos.checkers.base import SPARE_GROUP, Judges, Site, Truth
 from tests.chaos.observations import (
     EPOCH_S,
     Answered,
+    Configured,
     KeeperConnected,
     LinkEnded,
     Observation,
     ProcessEnded,
+    ProgramBegan,
+    ProgramEnded,
     Received,
     Sent,
     TaskBegan,
@@ -34,6 +37,16 @@ SITE = Site(
 )
 HOSTS_SITE = replace(SITE, hosts=("node0", "node1", "node2", "node3"), kill_timeout_s=5.0)
 """The same with a keeper on each host."""
+ALL_SITE = replace(
+    HOSTS_SITE,
+    cores={**HOSTS_SITE.cores, 4: frozenset(range(4)), 5: frozenset(range(2)), 6: frozenset(range(4))},
+    groups={**HOSTS_SITE.groups, 4: SPARE_GROUP, 5: SPARE_GROUP, 6: SPARE_GROUP},
+    prolog="host",
+    epilog="host",
+    health_timeout_s=2.0,
+    is_checked_at_start=True,
+)
+"""The same with spares, one of which is smaller than the others, a prolog, an epilog and health checks."""
 CLEAN = ("submit", "validate", "depend", "priority", "alloc", "start", "finish", "release", "free", "clean")
 
 
@@ -84,7 +97,7 @@ class History:
 
     def __init__(self, judges: Judges) -> None:
         self._judges = judges
-        self._tag = 0
+        self._tag = self._programs = 0
         self._asked: dict[int, Sent] = {}
         self.now_s = 0.0
 
@@ -134,10 +147,12 @@ class History:
         """A job that is acknowledged."""
         self.call("ann", "job-manager.submit", {"jobspec": spec(**wanted), "urgency": 16}, {"id": jobid})
 
-    def place(self, actor: str, jobid: int, ranks: str) -> None:
-        """A scheduler grants a job its resources."""
+    def place(self, actor: str, jobid: int, ranks: str, until_s: float = 0.0, behind_s: float = 0.0) -> None:
+        """A scheduler grants a job its resources, until then, by a clock that is so much behind."""
         self.now_s += 1
-        payload = {"id": jobid, "type": 0, "R": resources(ranks)}
+        r = resources(ranks)
+        r["execution"] |= {"starttime": EPOCH_S + self.now_s - behind_s, "expiration": until_s and EPOCH_S + until_s}
+        payload = {"id": jobid, "type": 0, "R": r}
         self._see(Answered(self.now_s, actor, 9, "sched.alloc", payload, 0, 0))
 
     def begin(self, jobid: int, ranks: str = "0", cores: str = "0-3") -> None:
@@ -160,6 +175,15 @@ class History:
         """None is left there."""
         self.now_s += 1
         self._see(TasksEnded(self.now_s, f"node{rank}", jobid, rank, status))
+
+    def program(self, jobid: int, what: str, rank: int, status: int | None = None) -> None:
+        """A program runs for a job, and with a status has ended."""
+        self.now_s += 1
+        self._programs += 1
+        cores = {rank: SITE.cores[rank]}
+        self._see(ProgramBegan(self.now_s, self._programs, what, jobid, f"node{rank}", cores))
+        if status is not None:
+            self._see(ProgramEnded(self.now_s, self._programs, status))
 
     def connect(self, host: str) -> None:
         """The keeper of a host has connected."""
@@ -185,6 +209,11 @@ class History:
         """They do not any more."""
         self.now_s += 1
         self._see(TaskEnded(self.now_s, jobid, 0, status))
+
+    def configure(self, *outages: dict[str, Any]) -> None:
+        """The configuration file names these."""
+        self.now_s += 1
+        self._see(Configured(self.now_s, outages))
 
     def cut(self, link: int = 1) -> None:
         """A connection ends."""

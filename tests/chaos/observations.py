@@ -130,6 +130,25 @@ class TasksEnded(NamedTuple):
     status: int
 
 
+class ProgramBegan(NamedTuple):
+    """A program of the site, `what` is its name, runs now for a job on a host, on these of the job's cores."""
+
+    at_s: float
+    number: int
+    what: str
+    jobid: int
+    host: str
+    cores: Mapping[int, frozenset[int]]
+
+
+class ProgramEnded(NamedTuple):
+    """Nothing of it is left."""
+
+    at_s: float
+    number: int
+    status: int
+
+
 class HostStopped(NamedTuple):
     """Nothing is done on a host until then: its tasks neither run nor end."""
 
@@ -162,6 +181,13 @@ class ProcessEnded(NamedTuple):
     reason: str
 
 
+class Configured(NamedTuple):
+    """The configuration file names these planned outages from now on, as `resource.outage-add` has them."""
+
+    at_s: float
+    outages: tuple[Mapping[str, Any], ...]
+
+
 class Faulted(NamedTuple):
     """A fault has been brought about."""
 
@@ -182,9 +208,12 @@ Observation = (
     | TasksWait
     | TasksBegan
     | TasksEnded
+    | ProgramBegan
+    | ProgramEnded
     | HostStopped
     | KeeperConnected
     | ProcessStarted
     | ProcessEnded
+    | Configured
     | Faulted
 )

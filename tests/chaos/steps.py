@@ -9,13 +9,14 @@ from collections.abc import Callable
 from tests.chaos.observations import Observation, Received, Sent, TaskGrew, TaskShrank
 
 RESIZES = "grow", "grow-answered", "tasks-came", "shrink", "shrink-answered", "tasks-left"
-ORDERS = "drain", "move", "stop", "ask"
+ORDERS = "drain", "move", "stop", "ask", "plan"
 _TOPICS = {"job-manager.sched-grow": "grow", "job-manager.sched-shrink": "shrink"}
 _ORDERS = {
     "resource.drain": "drain",
     "resource.assign": "move",
     "job-manager.queue-start": "stop",
     "module.stats": "ask",
+    "resource.outage-add": "plan",
 }
 
 

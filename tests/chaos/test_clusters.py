@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from fluxsched.clusters.offers import LeaseService
+from fluxsched.clusters.clusters import LeaseService
 from fluxsched.messaging.peers import RpcRequest
 from fluxsched.protocol.messages.jobs import LeaseWatchRequest
 from tests.chaos.runs.two_worlds import Crash, TwoWorlds, crashes, judged
@@ -21,16 +21,19 @@ EFFECTS_OF_A_START = range(1, 16)
 """Those until it has connected, which is where some of these starts die; the later ones live."""
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS if ALL else SEEDS[:2])
 def test_each_lease_runs_exactly_once_whichever_is_killed(seed: int) -> None:
     judged(seed)
 
 
+@pytest.mark.slow
 def test_a_crash_at_an_effect_has_no_lease_run_twice() -> None:
     for number, crash in enumerate(list(crashes())[:: SPARED * (1 if ALL else SHARE)]):
         judged(number, crash)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_returned_a_job_is_used_again_though_the_clock_was_set_back() -> None:
     """Whether the pause was over was read off the wall clock, in one turn: a bit too early, and it never was."""
     worlds = TwoWorlds(0, Crash(True, 1 << 30))

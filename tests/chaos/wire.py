@@ -78,6 +78,16 @@ def cores_of(resources: dict[str, Any]) -> dict[int, frozenset[int]]:
     return found
 
 
+def parts_of(rlite: list[dict[str, Any]]) -> dict[int, set[tuple[str, int]]]:
+    """The cores and GPUs of each rank of an R_lite, as (`core`, number) and (`gpu`, number)."""
+    found: dict[int, set[tuple[str, int]]] = {}
+    for entry in rlite:
+        ids = {(kind, one) for kind, text in entry["children"].items() for one in idset(str(text))}
+        for rank in idset(str(entry["rank"])):
+            found.setdefault(rank, set()).update(ids)
+    return found
+
+
 def text_of(ids: frozenset[int] | set[int]) -> str:
     """The ids as an idset, each by itself."""
     return ",".join(map(str, sorted(ids)))

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fluxsched.cli.main import main
+from fluxsched.core.jobspec import JobspecTemplate
 from fluxsched.errors import FluxschedError
 
 from . import sites
@@ -25,6 +26,8 @@ class FakeHandle:
         self.answers = answers
         self.calls: list[tuple[str, Any]] = []
         self.submitted = 0
+        self.arrays = 0
+        """Requests of many jobs; `calls` has each job as if it came alone."""
 
     def __enter__(self) -> FakeHandle:
         return self
@@ -35,6 +38,8 @@ class FakeHandle:
     def rpc(self, topic: str, payload: dict[str, Any] | None = None, *, timeout_s: float | None = None) -> Any:
         if topic == "feasibility.check" and topic not in self.answers:
             return {}  # whatever is submitted can run, unless a test says otherwise
+        if topic == "job-manager.submit-array" and topic not in self.answers and payload is not None:
+            return self._array(payload)
         self.calls.append((topic, payload))
         if topic == "job-manager.submit" and topic not in self.answers:
             return self._submitted()
@@ -44,10 +49,29 @@ class FakeHandle:
             raise answer
         return answer
 
+    def _array(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        """Submit each of the jobs as if it came alone."""
+        self.arrays += 1
+        template, array = JobspecTemplate(wanted["jobspec"], wanted["paths"]), wanted["array"]
+        more = {key: value for key, value in wanted.items() if key in ("urgency", "flags")}
+        ids: list[int] = []
+        refused: list[tuple[int, int, str]] = []
+        for at, texts in enumerate(wanted["texts"]):
+            try:
+                request = {"jobspec": template.job(texts, array).raw, **more}
+                ids.append(self.rpc("job-manager.submit", request)["id"])
+                array = array or ids[0]
+            except FluxschedError as fault:
+                if not array:
+                    raise
+                ids.append(0)
+                refused.append((at, fault.errnum, str(fault)))
+        return {"ids": ids, "refused": refused}
+
     def _submitted(self) -> dict[str, Any]:
         """The next id, from 1, or of those in `answers["submit_many"]`."""
         self.submitted += 1
-        answer = self.answers.get("submit_many", range(1, 1000))
+        answer = self.answers.get("submit_many", range(1, 10_000))
         if isinstance(answer, BaseException):
             raise answer
         return {"id": answer[self.submitted - 1]}
@@ -102,6 +126,7 @@ class Outcome:
         self.code, self.out, self.err = result.exit_code, result.stdout, result.stderr
         self.bytes_out = result.stdout_bytes
         self.calls = [call for call in handle.calls if call[0] != "close"]
+        self.arrays = handle.arrays
 
     @property
     def status(self) -> int:

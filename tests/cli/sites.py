@@ -8,10 +8,17 @@ from collections.abc import Callable
 from typing import Any
 
 from fluxsched.core.constraint import parse_targets
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, RPCError
 
 Answers = dict[str, Any]
+
+
+def _outage_added(asked: dict[str, Any]) -> dict[str, Any]:
+    return {"name": asked.get("name") or ("talk" if asked.get("reservation") else "upd")}
+
+
 NOW_S = 1700000100.0
 
 
@@ -53,7 +60,12 @@ def status() -> dict[str, Any]:
         "R": copy.deepcopy(WHOLE),
         "drain": {
             "3": {"timestamp": 1700000060.0, "reason": "", "state": "draining"},
-            "1": {"timestamp": 1700000000.0, "reason": "disk fails, replace", "user": "kim", "state": "drained"},
+            "1": {
+                "timestamp": 1700000000.0,
+                "reason": "disk fails, replace; also: kernel update",
+                "user": "kim",
+                "state": "drained",
+            },
         },
         "online": "0-2",
         "offline": "3",
@@ -86,10 +98,41 @@ JOURNAL = [
 ]
 OUTAGES = {
     "outages": [
-        {"name": "upd", "targets": "1-2", "from": 1700000000.0, "until": 1700000600.0, "reason": "kernel",
-         "user": "ops", "on": True},
-        {"name": "backup", "targets": "3", "from": 1700010000.0, "until": 1700017200.0, "every": 604800.0,
-         "configured": True},
+        {
+            "name": "upd",
+            "targets": "1-2",
+            "from": 1700000000.0,
+            "until": 1700000600.0,
+            "reason": "kernel",
+            "user": "ops",
+            "on": True,
+        },
+        {
+            "name": "backup",
+            "targets": "3",
+            "from": 1700010000.0,
+            "until": 1700017200.0,
+            "every": 604800.0,
+            "configured": True,
+        },
+        {
+            "name": "course",
+            "targets": "0",
+            "from": 1700020000.0,
+            "until": 1700023600.0,
+            "end_jobs": True,
+            "queue": "debug",
+        },
+        {
+            "name": "talk",
+            "targets": "2-3",
+            "from": 1700030000.0,
+            "until": 1700033600.0,
+            "reservation": True,
+            "users": [0, 999999],
+            "user": "ops",
+            "reason": "demo",
+        },
     ]
 }
 MOVED = {"moved": "0", "leaving": "1-2", "draining": "3", "there": "4"}
@@ -101,7 +144,8 @@ def four_nodes(sched: dict[str, Any] | None = None, **changed: Any) -> Answers:
         "resource.sched-status": sched or sched_status(), "resource.status": status() | changed,
         "resource.groups": GROUPS, "resource.journal": JOURNAL, "resource.targets": targets_of(),
         "resource.assign": MOVED, "resource.drain": RPCError("rank 0-1 (node[0-1]): already drained", 17),
-        "resource.outage-list": OUTAGES, "resource.outage-add": {"name": "outage1"}, "resource.outage-update": {},
+        "resource.outage-list": OUTAGES, "resource.outage-add": _outage_added,
+        "resource.outage-update": {},
         "resource.outage-remove": RPCError("there is no outage 'x': there are backup, upd", 2),
         "resource.acquire": [RPCError("group default is acquired already", 16)],
         **dict.fromkeys(
@@ -122,6 +166,43 @@ def one_host() -> Answers:
     """Four targets on one host."""
     sched = sched_status()
     return four_nodes(sched | {"all": json.loads(json.dumps(sched["all"]).replace("node[0-3]", "me,me,me,me"))})
+
+
+def parts_and_spares() -> Answers:
+    """Four nodes: cores of node0 drained for two reasons, node1 drained and replaced by node3, node2 an idle spare, and
+    cores of all withheld.
+    """
+    kim = {"timestamp": 1700000000.0, "user": "kim"}
+    parts = [
+        {"targets": "0", "cores": "2", "reason": "hot", "state": "draining", **kim},
+        {"targets": "0", "cores": "3", "gpus": "0", "reason": "bad dimm", "state": "drained", **kim},
+    ]
+    withheld = {"targets": "0-3", "cores": "4-5", "timestamp": 1699999000.0, "reason": "[resource] withhold"}
+    replaced = [{"target": 3, "replaces": 1, "replaces_host": "node1", "group": "default", "timestamp": 1700000000.0}]
+
+    def some(ranks: str, hosts: str, **children: str) -> dict[str, Any]:
+        return r_of([{"rank": ranks, "children": children}], hosts)
+
+    listed: dict[str, Any] = {
+        "all": some("0-1,3", "node[0-1,3]", core="0-3", gpu="0"),
+        "down": r_of(
+            [
+                {"rank": "0", "children": {"core": "2-3", "gpu": "0"}},
+                {"rank": "1", "children": {"core": "0-3", "gpu": "0"}},
+            ],
+            "node[0-1]",
+        ),
+        "allocated": some("0,3", "node[0,3]", core="0-2"),
+        "spare": some("2", "node2", core="0-3", gpu="0"),
+        "withheld": some("0-1,3", "node[0-1,3]", core="4-5"),
+        "replaced": replaced,
+    }
+    return four_nodes(
+        listed,
+        drain={"1": {"reason": "disk fails", "state": "drained", **kim}},
+        exclude="", online="0-3", offline="", groups={"default": "0-1,3", "spares": "2"},
+        parts=parts, withheld=[{**withheld, "state": "withheld"}], spares="2-3", replaced=replaced,
+    )  # fmt: skip
 
 
 def full_node() -> Answers:
@@ -233,6 +314,34 @@ def ended_jobs() -> Answers:
     return {"job-manager.list": listed(*jobs)}
 
 
+def used_jobs() -> Answers:
+    """A wasteful job, one of several tasks, an elastic one, one whose host was lost, one without figures, one that
+    never ran.
+    """
+    ended = {"state": "INACTIVE", "result": "COMPLETED", "t_cleanup": 1700000250.0, "duration": 3600.0, "ntasks": 1}
+    figures = {"wall_s": 240.0, "user_s": 200.0, "system_s": 64.0, "max_rss_bytes": 3 << 30}
+    rows = [{**figures, "max_rss_bytes": size << 30, "status": 0} for size in (3, 2)]
+    usages: dict[int, Any] = {
+        1: figures, 2: {**figures, "max_rss_is_bound": True, "tasks": rows}, 3: figures, 4: {**figures, "tasks": rows}
+    }  # fmt: skip
+    amount = [{"rank": "0", "children": {"core": "0-7"}, "amounts": {"memory": 64 << 30}}]
+    asks = Jobspec.from_command(["x"], nodes=1, amounts_per_node={"memory": 64 << 30}).to_json()
+
+    def recorded(request: dict[str, Any]) -> dict[str, Any]:
+        finish = {"name": "finish", "timestamp": 1.0, "context": {"usage": usages.get(request["id"])}}
+        events = [] if request["id"] == 7 else [finish]
+        return {"id": request["id"], "jobspec": asks, "R": r_of(amount, "node0"), "eventlog": events}
+
+    jobs = [
+        job(id=1, **ended, ncores=8), job(id=2, **{**ended, "ntasks": 2, "duration": 240.0}, ncores=8),
+        job(id=3, **ended, ncores=2, sizes=[["0-1", 1700000070.0, 6]]), job(id=4, **{**ended, "ntasks": 4}, ncores=8),
+        job(id=5, **ended, ncores=8), job(id=6, state="SCHED", t_run=None),
+        job(id=7, ntasks=1, ncores=4),
+    ]  # fmt: skip
+    so_far = {"usage": {**figures, "wall_s": 60.0}}
+    return {"job-manager.list": listed(*jobs), "job-manager.lookup": recorded, "job-manager.usage": so_far}
+
+
 def queue_status(request: dict[str, Any]) -> dict[str, Any]:
     if "name" not in request:
         return {"enable": True, "start": True}
@@ -292,6 +401,12 @@ def report(**values: Any) -> Answers:
     return {"history.report": answer | values}
 
 
+WASTED_ROWS = [
+    report_row("a", core_seconds=90_000.0),
+    report_row("b", core_seconds=72_000.0, cpu_seconds=70_000.0, cpu_core_seconds=72_000.0),
+    report_row("c", core_seconds=36_000.0, cpu_seconds=3600.0, cpu_core_seconds=32_400.0),
+    report_row("d", core_seconds=7200.0, cpu_seconds=7300.0, cpu_core_seconds=7200.0),
+]
 FAIR_SETTINGS = {
     "signal": "decayed-usage", "half_life": 604800.0, "weights": {"core": 1.0}, "shares": "active", "capacity": 64.0,
     "budget": None, "rate": 60,
@@ -344,17 +459,20 @@ SITES: dict[str, Callable[[], Answers]] = {
     "torpid and lost": lambda: four_nodes(drain={}, exclude="", torpid="1", lost="3", offline=""),
     "no targets": no_targets,
     "one host": one_host,
+    "parts and spares": parts_and_spares,
     "a full node": full_node,
     "same reasons": same_reasons,
     "jobs": lambda: {"job-manager.list": listed(*listing())},
     "one job": one_job,
     "ended jobs": ended_jobs,
+    "used jobs": used_jobs,
     "a queue": lambda: {"job-manager.list": listed(job(queue="batch"))},
     "queues": lambda: dict(QUEUES),
     "no queues": lambda: dict(ANONYMOUS),
     "a small instance": small_instance,
     "a report": report,
     "a report without the machine": lambda: report(capacity=None, left_out=7),
+    "a report of waste": lambda: report(rows=WASTED_ROWS, capacity=None),
     "an empty report": lambda: report(rows=[], capacity=None),
     "a report of what users wrote": lambda: report(rows=[report_row('a"b,\n\x1b[31m')]),
     "accounts": lambda: fair(*ACCOUNTS),

@@ -56,6 +56,19 @@ def test_long_values_of_the_configuration_have_lines_of_their_own_up_to_a_limit(
     assert shown == f'  -> "{"x" * (LONG_VALUE_CHARS_MAX - 1)}... (--json has all)'
 
 
+def test_drains_that_health_checks_leave_behind_are_named(cli: Any) -> None:
+    answer = {"changed": [{"key": "health", "old": {"program": "/bin/ok"}}], "restart": [], "modules": []}
+    both = [{"user": "kim", "reason": "RMA"}, {"user": "fluxsched:health", "reason": "bad disk"}]
+    drains = {
+        "1-2": {"user": "fluxsched:health"}, "3": {"user": "kim"}, "5": {"user": "fluxsched:health"},
+        "7": {"user": "kim", "reason": "RMA; also: bad disk", "reasons": both},
+    }  # fmt: skip
+    out = cli("config", "reload", answers={"config.reload": answer, "resource.status": {"drain": drains}}).out
+    said = "targets 1-2,5 stay drained by health checks: fluxsched resource undrain 1-2,5"
+    more = "targets 7 stay drained by health checks, too: fluxsched resource undrain 7 --only 'bad disk'"
+    assert out.splitlines() == ['health: { program = "/bin/ok" } -> not set', said, more]
+
+
 def test_completion_offers_up_to_a_limit(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(complete, "OFFERED_MAX", 2)
     handle = fake({"job-manager.queue-list": {"queues": ["q1", "q2", "q3"]}})

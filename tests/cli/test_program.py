@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -13,9 +14,10 @@ import click
 import pytest
 
 from fluxsched import __version__
-from fluxsched.cli.base import Lazy, LazyGroup
-from fluxsched.cli.main import RESOURCE_SECTIONS, SECTIONS, SI_SECTIONS, main, resource, si
-from fluxsched.errors import FluxschedError, LocalProtocolError, Refused
+from fluxsched.cli.base import TOO_OLD, Lazy, LazyGroup
+from fluxsched.cli.main import ELSEWHERE, RESOURCE_SECTIONS, SECTIONS, SI_SECTIONS, main, resource, si
+from fluxsched.errors import FluxschedError, LocalProtocolError, Refused, RPCError
+from tests.cli.sites import used_jobs
 
 OURS = {"fluxsched.instance.launch", "fluxsched.client.blocking"}
 HEAVY = {"asyncio", "hypothesis", "numpy", "zmq", "msgspec"} | OURS
@@ -57,6 +59,22 @@ def test_every_command_has_help_and_fits(cli, path: tuple[str, ...], command: cl
     assert command.help
 
 
+@pytest.mark.parametrize(
+    ("words", "topic", "is_too_old"),
+    [
+        ("job usage 7", "job-manager.usage", True),
+        ("resource map", "resource.watch", True),
+        ("fair --group default", "sched.accounts", False),
+        ("ping attr", "attr.ping", False),
+    ],
+)
+def test_an_instance_that_lacks_a_request_is_too_old(cli, words: str, topic: str, is_too_old: bool) -> None:
+    fault = RPCError(f"Unknown service method '{topic}'", errno.ENOSYS)
+    done = cli(*words.split(), answers=used_jobs() | {topic: fault}, refusing=fault)
+    assert done.code == 1
+    assert done.err.splitlines()[0].endswith(f"{fault}: {TOO_OLD}" if is_too_old else str(fault))
+
+
 SHOWING = {
     "resource list", "resource status", "resource info", "resource R", "resource groups", "resource eventlog",
     "resource acquire", "resource drain", "resource property list", "jobs", "wait", "uri", "ping", "job info",
@@ -93,12 +111,29 @@ def test_h_is_help(cli, words: str) -> None:
     done = cli(*words.split(), "-h")
     assert (done.code, done.err) == (0, "")
     assert done.out == cli(*words.split(), "--help").out
+    assert cli("help", *words.split()).out == done.out
+
+
+def test_help_of_a_command_runs_nothing(cli) -> None:
+    for words in ("submit sleep 100", "run sleep 100", "resource drain 0"):
+        done = cli("help", *words.split())
+        assert (done.code, done.err) == (0, ""), words
+        assert done.out.startswith(f"Usage: fluxsched {' '.join(words.split()[: 2 if words[:3] == 'res' else 1])} ")
+    assert "use `fluxsched jobs`" in cli("help", "squeue").err
+
+
+def test_other_programs_commands_are_answered_with_ours(cli) -> None:
+    for name, ours in ELSEWHERE.items():
+        assert name not in main.commands
+        assert all(cli(*command.split(), "--help").code == 0 for command in ours.split(", ")), name
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         ("nosuch", "No such command 'nosuch'"),
+        ("squeue -u kim", "No such command 'squeue': use `fluxsched jobs`."),
+        ("qsub", "use `fluxsched batch` or `fluxsched submit`."),
         ("resource drian", "No such command 'drian'"),
         ("start --nosuch", "No such option"),
         ("submit --banana true", "No such option"),
@@ -188,6 +223,7 @@ def test_help_of_the_program_imports_no_command() -> None:
     assert done.stdout.split() == [f"fluxsched.cli.{name}" for name in names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "at", "want"),
     [

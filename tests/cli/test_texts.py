@@ -34,6 +34,7 @@ def places(command: click.Command) -> list[list[str]]:
     return [*lines, [f"--{LATIN}"], ["--uri", LATIN, "1"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
 def test_no_command_shows_a_traceback_for_a_word_that_is_not_utf8(
     cli, path: tuple[str, ...], command: click.Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -14,9 +14,9 @@ import pytest
 from fluxsched.client import aio
 from fluxsched.client.aio import AsyncHandle
 from fluxsched.client.blocking import Handle
-from fluxsched.client.calls import InstanceCalls, TypedCall
+from fluxsched.client.calls import InstanceCalls, TypedCall, as_object
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.errors import LimitExceeded, RPCError
+from fluxsched.errors import InvalidValue, LimitExceeded, RPCError
 from fluxsched.instance.enclosing import Parent, attributes_of, environment_of, inside, job_variables
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import BUNDLE_MESSAGES_MAX, decode, encode, make_error, make_response, unpack_bundle
@@ -28,13 +28,23 @@ from fluxsched.system.files import base_directory, level_here
 
 
 SPEC = Jobspec.from_command(["true"])
+
+
+def test_the_words_of_a_command_are_no_jobspec():
+    with pytest.raises(InvalidValue, match=r"\['true'\] is no jobspec: give Jobspec.from_command"):
+        as_object(["true"])
+
+
 CALLS = {name: call for name, call in vars(InstanceCalls).items() if isinstance(call, TypedCall)}
 ARGUMENTS = {
-    "submit": (SPEC, 20), "wait": (7,), "cancel": (7, "enough"), "requeue": (7, "again"),
+    "submit": (SPEC, 20), "submit_array": (SPEC, [["tasks", 0, "command", 0]], [["a"], ["b"]]),
+    "wait": (7,), "cancel": (7, "enough"), "requeue": (7, "again"),
     "drain": ("0-3", "fan"), "undrain": ("0",),
     "watch": (["clean"],), "watch_resources": (), "trace": (["sched."],), "running": ("0-3", 10), "plan": ("lab", 10),
+    "when": ([{"version": 1}],),
     "samples": (1.0, 2.0, 9), "intervals": (1.0, None, "0-3"), "report": ("bank", 1.0),
     "reasons": ([7],), "changes": (7,), "add_outage": ("0-3", 1.0, 2.0), "remove_outage": ("upd",), "outages": (),
+    "add_notice": ("slow", 4e9), "remove_notice": ([1],), "notices": (),
 }  # fmt: skip
 
 
@@ -122,7 +132,8 @@ def test_both_clients_send_the_same_and_read_the_same():
 ANSWERS = {
     "submit": {"id": 7}, "wait": {"id": 7, "success": False, "status": 256, "errstr": "exit 1"}, "cancel": {},
     "drain": {}, "undrain": {}, "running": {"jobs": [[7, "0", 1.0, 0.0, 4, 1000, "", "true", []]], "left_out": 0},
-    "reasons": {"jobs": [[7, "no", None, False]]}, "plan": {"jobs": [[7, 1.0, 0.0, None, 1, 4, True]], "left_out": 0},
+    "reasons": {"jobs": [[7, "no", None, False]]}, "when": {"estimates": []},
+    "plan": {"jobs": [[7, 1.0, 0.0, None, 1, 4, True]], "left_out": 0},
 }  # fmt: skip
 
 

@@ -29,6 +29,7 @@ async def run(world):
     return run
 
 
+@pytest.mark.slow
 async def test_it_returns_what_calls_return_and_raise(run):
     def use(executor):
         assert executor.submit(pow, 2, exp=10).result() == 1024

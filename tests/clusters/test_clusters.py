@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import random
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from fluxsched.clusters import loop
 from fluxsched.clusters.links import ClusterPace
+from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import PartAsked
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.role import Role
@@ -79,7 +81,11 @@ async def test_the_group_follows_the_targets_of_the_other_instance(pair):
     assert (status["groups"]["east"], status["online"]) == ("2-5", "0-5")
 
     async def online(text):
-        await pair.until(lambda: is_online(text))
+        try:
+            await pair.until(lambda: is_online(text))
+        except TimeoutError:
+            here, there = await pair.near.ok("resource.status"), await pair.far.ok("resource.status")
+            pytest.fail(f"waiting for {text}; here {here}; there {there}")
 
     async def is_online(text):
         return (await pair.near.ok("resource.status"))["online"] == text
@@ -107,6 +113,38 @@ async def test_the_group_follows_the_targets_of_the_other_instance(pair):
     assert (await pair.near.ok("job-manager.why", {"id": waiting}))["state"] == "SCHED"
     await pair.far.ok("job-manager.cancel", {"id": held})
     assert (await pair.wait(waiting))["success"]
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_the_group_is_as_the_other_instance_shows_it_after_any_changes(pair, seed):
+    """Drains and exclusions follow one another there sooner than they are seen here."""
+    rng = random.Random(seed)
+    pair.pace = ClusterPace(occupied_s=0.02)
+    await pair.begin()
+    excluded, drained = set(), set()
+    for turn in range(60):
+        target = rng.randrange(4)
+        words = {"targets": str(target)}
+        if target in excluded:
+            await pair.far.ok("resource.include", words)
+            excluded.discard(target)
+        elif target in drained:
+            await pair.far.ok("resource.undrain", words)
+            drained.discard(target)
+        elif turn % 2 and len(excluded) < 3:
+            await pair.far.ok("resource.assign", {**words, "group": "exclude"})
+            excluded.add(target)
+        else:
+            await pair.far.ok("resource.drain", words)
+            drained.add(target)
+        await asyncio.sleep(rng.choice([0, 0, 0, 0.001, 0.005, 0.02]))
+        if turn % 10 == 9:
+            expected = {0, 1, *(2 + there for there in {*range(4)} - excluded - drained)}
+
+            async def is_shown(expected=expected):
+                return {*Idset.parse((await pair.near.ok("resource.status"))["online"])} == expected
+
+            await pair.until(is_shown)
 
 
 async def test_an_elastic_job_of_parts_has_there_what_was_granted_here(pair):

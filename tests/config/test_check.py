@@ -8,9 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.config.changes import LIVE, changes, in_force, read_site
 from fluxsched.config.policies import check_policies, composed, fault_of, located, policies, policy_of
-from fluxsched.config.reader import Config, SchedulerSettings, in_full, load_config, parse_config, queue_configs
+from fluxsched.config.reader import (
+    LIVE,
+    Config,
+    SchedulerSettings,
+    changes,
+    in_force,
+    in_full,
+    load_config,
+    parse_config,
+    queue_configs,
+    read_site,
+)
 from fluxsched.config.values import NO_LIMIT
 from fluxsched.core.text import toml_text
 from fluxsched.errors import InvalidValue
@@ -65,7 +75,7 @@ def test_faults_of_text_files_and_targets_come_at_once(tmp_path):
     path.write_text(FAULTY)
     assert lines_of(path) == [
         "2: [resource] exclude: unknown hosts node7: give hosts of this instance, or ranks",
-        "3: [resource] heartbeat: 0 s is not between 0.02 s and infinity",
+        "3: [resource] heartbeat: 0 s is not within 0.02 s and infinity",
         "11: [resource.groups] b: rank 1 (node1) in group 'a' too (" + f"{path}:10): a target belongs to one group",
         "15: [queues.x] hosts: unknown hosts node9: give hosts of this instance, or ranks",
         "16: [queues.x] unknown key 'limit'; known keys: group, groups, hosts, plugins, policy, requires",
@@ -110,6 +120,7 @@ def test_policies_of_a_configuration_count_from_its_directory(tmp_path, monkeypa
     assert load_config(path) == config or config.name != str(path)
 
 
+@pytest.mark.slow
 def test_plugins_of_queues_are_tried_as_they_will_be_used(tmp_path):
     """A queue may have plugins and no policy of its own."""
     (tmp_path / "night.py").write_text("class Night:\n    name = 'night'\n    def look(self, job, rank): ...\n")
@@ -310,7 +321,7 @@ def test_what_a_queue_says_in_short_is_told_in_full_since_flux_queue_list_looks_
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "rfc/config.md").read_text()
 SOURCE = "".join(path.read_text() for path in (ROOT / "fluxsched/config").rglob("*.py"))
-KINDS = "text|texts|choice|flag|integer|number|duration_s|table|tables|joined"
+KINDS = "text|texts|choice|flag|integer|number|duration_s|duration_within|table|tables|joined"
 READ = set(re.findall(rf"""\.(?:{KINDS})\("([\w-]+)\"""", SOURCE))
 SHARES = (ROOT / "rfc/fair.md").read_text()
 EXAMPLES = re.findall(r"^```toml\n(.*?)^```$", PAGE + SHARES, re.DOTALL | re.MULTILINE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from dataclasses import replace
 
 import pytest
@@ -27,6 +28,7 @@ from fluxsched.core.hostlist import HOSTS_MAX
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.instance.restarts import with_ranks
 from fluxsched.resource.inventory import Inventory
 from fluxsched.system.clock import local_moment
 
@@ -311,6 +313,24 @@ def test_groups_that_overlap_name_line_targets_and_both_groups():
     ]
 
 
+def test_spares_are_a_group_that_no_scheduler_acquires():
+    def groups(text):
+        return build_inventory(parse_config(text, "s.toml"), fake="5x2", topology=unasked).groups
+
+    by_key, by_group = groups('[resource]\nspares = "3-4"'), groups('[resource.groups]\nspares = "fake[3-4]"')
+    assert by_key == by_group
+    assert str(by_key["spares"]) == "3-4"
+    for text, told in (
+        ('spares = "4"\nexclude = "4"', "s.toml:2: [resource] spares: rank 4 (fake4) in group 'exclude' too"),
+        ('spares = "4"\ngroups.spares = "3"', "s.toml:2: [resource] spares: is [resource.groups] spares too"),
+        ('spares = "7"', "s.toml:2: [resource] spares: unknown ranks 7"),
+    ):
+        with pytest.raises(InvalidValue, match=re.escape(told)):
+            groups(f"[resource]\n{text}")
+    with pytest.raises(InvalidValue, match="group 'spares' cannot be acquired"):
+        parse_config('[resource]\nspares = "4"\n[[scheduler]]\ngroups = ["spares"]\npolicy = "fifo"', "s.toml")
+
+
 def test_exclude_among_the_groups_has_its_own_line():
     config = parse_config('[resource.groups]\nexclude = "7"', "s.toml")
     with pytest.raises(InvalidValue, match=r"^s\.toml:2: \[resource\.groups\] exclude: unknown ranks 7"):
@@ -327,6 +347,22 @@ def test_withheld_cores_are_in_no_r():
         "rank0/core[2-3],gpu0 rank1/core2,gpu0 rank2/core[0-2],gpu0 rank3/core[0-3],gpu0"
     )
     assert str(found.inventory.resources.nodelist) == "fake[0-3]"
+    assert {rank: str(parts) for rank, parts in found.inventory.withheld.of.items()} == {
+        0: "core[0-1]", 1: "core[0-1,3]", 2: "core3"
+    }  # fmt: skip
+
+
+def test_what_is_configured_keeps_its_hosts_in_the_ranks_of_the_last_session():
+    text = (
+        '[resource]\nwithhold = "0@fake0"\n[resource.groups]\nb = "fake1"\n'
+        '[[outages]]\nname = "upd"\ntargets = "fake0"\nfrom = 100\nfor = "1h"\nreason = "x"\n'
+    )
+    found = build_inventory(parse_config(text, "s.toml"), fake="3x2", topology=unasked)
+    last = found.inventory.resources.rerank_by({0: 1, 1: 0, 2: 2}).to_json()
+    again = with_ranks(found, {"R": last}, lambda: True)
+    assert again.inventory.resources.summary() == "rank[0,2]/core[0-1] rank1/core1"
+    assert ([*again.inventory.withheld.of], str(again.groups["b"])) == ([1], "0")
+    assert [str(each.targets) for each in again.outages] == ["1"]
 
 
 @pytest.mark.parametrize(

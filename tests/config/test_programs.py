@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.config.programs import PROGRAM_TIMEOUT_MAX_S
 from fluxsched.config.reader import parse_config
+from fluxsched.config.values import PROGRAM_TIMEOUT_MAX_S
 from fluxsched.core.programs import (
     OUTPUT_BYTES_MAX,
     PROGRAM_WORDS_MAX,
@@ -30,12 +30,13 @@ def name(tmp_path: Path) -> str:
 
 def test_a_program_is_a_list_or_a_text_of_words(name: str) -> None:
     text = "[prolog]\nprogram = \"./check 'two words' x\"\n"
-    text += "[epilog]\nprogram = ['true', '$HOME']\ntimeout = 5\nper = 'job'\n"
+    text += "[epilog]\nprogram = ['true', '$HOME']\ntimeout = 5\nper = 'job'\nrun-as = 'user'\n"
     config = parse_config(text, name)
     assert config.prolog == SiteProgram((str(Path(name).parent / "check"), "two words", "x"), 60.0)
     assert config.epilog is not None
     assert config.epilog.words[0].endswith("/true")
-    assert (config.epilog.words[1], config.epilog.timeout_s, config.epilog.is_per_host) == ("$HOME", 5.0, False)
+    assert (config.epilog.words[1], config.epilog.timeout_s) == ("$HOME", 5.0)
+    assert (config.epilog.is_per_host, config.epilog.is_users) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +49,11 @@ def test_a_program_is_a_list_or_a_text_of_words(name: str) -> None:
         ("program = 'no-such-program'", "in /usr/local/sbin"),
         ("program = './text'", "cannot be executed: name a program, and allow it (chmod +x)"),
         ("program = '/tmp'", "cannot be executed"),
-        ("program = \"check 'a\"", "is no list of words: No closing quotation"),
+        ('program = "check \'a"', "is no list of words: No closing quotation"),
         ("program = 'true'\ntimeout = 0", "timeout: 0 s is not within 0.1 s and 86400 s"),
         (f"program = 'true'\ntimeout = {PROGRAM_TIMEOUT_MAX_S + 1}", "timeout: 86401 s is not within"),
         ("program = 'true'\nper = 'rank'", "'rank' is not one of host, job"),
+        ("program = 'true'\nrun-as = 'root'", "'root' is not one of owner, user"),
         ("program = 'true'\nuser = 'root'", "unknown key 'user'"),
     ],
 )

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.config import reader, values
-from fluxsched.config.changes import changes
 from fluxsched.config.discovery import MachineTopology
 from fluxsched.config.inventory import build_inventory, fake_resources
 from fluxsched.config.policies import composed
@@ -22,6 +21,7 @@ from fluxsched.config.reader import (
     Config,
     HostEntry,
     Limits,
+    changes,
     fair_settings,
     load_config,
     parse_config,
@@ -39,15 +39,15 @@ from fluxsched.config.values import (
 )
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobfields import LIMITS_MAX, SiteLimit
 from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.limits import LIMITS_MAX, SiteLimit
 from fluxsched.core.quantities import parse_duration
 from fluxsched.core.request import Count
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import TOPOLOGY_BYTES_MAX, Topology
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded
-from fluxsched.instance.assembly import rewired
+from fluxsched.instance.reloading import rewired
 from fluxsched.jobs.queues import QueueConfig
 from fluxsched.protocol import framing
 from fluxsched.sched.fair.accounts import ACCOUNTS_MAX, WEIGHTS, Bank, FairSettings, Signal
@@ -201,7 +201,7 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         (
             '[resource]\npath = "R"\n\nexlude = "0"\n',
             "site.toml:4: [resource] unknown key 'exlude'; known keys: config, exclude, groups, heartbeat, lost-after, "
-            "offline-after, path, shared, torpid-after, withhold; did you mean 'exclude'?",
+            "offline-after, path, shared, spares, torpid-after, withhold; did you mean 'exclude'?",
         ),
         (
             "[resorce]\n",
@@ -227,9 +227,9 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         (RESOURCE + "heartbeat = 1979-05-27", "not a date or time"),
         ('[access]\nauthorized-keys = ""', "site.toml:2: [access] authorized-keys: a path must not be empty"),
         (RESOURCE + "heartbeat = inf", "heartbeat: inf is not a duration: write 'infinity'"),
-        (RESOURCE + 'heartbeat = "infinity"', "heartbeat: inf s is not between 0.02 s"),
+        (RESOURCE + 'heartbeat = "infinity"', "heartbeat: inf s is not within 0.02 s"),
         (RESOURCE + 'heartbeat = "2 weeks"', "site.toml:2: [resource] heartbeat: duration '2 weeks' is not"),
-        (RESOURCE + 'heartbeat = "1ms"', "heartbeat: 0.001 s is not between 0.02 s and infinity"),
+        (RESOURCE + 'heartbeat = "1ms"', "heartbeat: 0.001 s is not within 0.02 s and infinity"),
         (RESOURCE + "offline-after = 1", "[resource] offline-after: 1 s is not above the heartbeat of 2 s"),
         (RESOURCE + "torpid-after = 9\noffline-after = 5", "site.toml:2: [resource] torpid-after: 9 s is above"),
         (RESOURCE + 'config = ["a"]', "[resource] config: item 0 must be a table, not a string"),
@@ -890,7 +890,7 @@ def test_an_engine_is_named_by_a_text(text: str, kind: str, hosts: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "pbs", "ssh", "ssh:", "slurm:4", "processes", "processes:0", "processes:x", "processes:9999999", "ssh:n["]
+    ["", "pbs", "ssh", "ssh:", "slurm:4", "processes", "processes:0", "processes:x", "processes:9999999", "ssh:n["],
 )
 def test_a_text_that_names_no_engine_is_refused(text: str) -> None:
     said = r"is not one of slurm, flux, ssh:HOSTLIST, auto or none|names no hosts|hostlist: 'n\["
@@ -903,11 +903,12 @@ OUTAGE = '[[outages]]\ntargets = "0"\n'
 
 def test_outages_are_read():
     first = f'{OUTAGE}from = "2026-01-04T02:00+00:00"\nfor = "2h"\nevery = "7d"\n'
-    text = f'{first}{OUTAGE}name = "x"\nfrom = 5\nuntil = 6\n'
+    text = f'{first}{OUTAGE}name = "x"\nfrom = 5\nuntil = 6\nend-jobs = true\n'
     one, other = parse_config(text, "site.toml").outages
     assert (one.name, one.targets, one.from_s, one.until_s - one.from_s, one.every_s) == (
         "config1", "0", 1767492000.0, 7200.0, 604800.0
     )  # fmt: skip
+    assert (one.ends_jobs, other.ends_jobs) == (False, True)
     assert (other.name, other.from_s, other.until_s, other.every_s, other.reason) == ("x", 5.0, 6.0, 0.0, "")
 
 
@@ -917,9 +918,9 @@ def test_outages_are_read():
         ("from = 5", "has an end: give either until or for"),
         ("from = 5\nfor = 1\nuntil = 9", "has an end: give either until or for"),
         ("for = 5", "has no from"),
-        ("from = 5\nuntil = 5", "ends 0 s before it begins"),
+        ("from = 5\nuntil = 5", "ends as it begins"),
         ("from = 'soon'\nfor = 5", "'soon' is no date and time"),
-        ("from = 5\nfor = '1h'\nevery = '1m'", "recurs every 60 s and lasts 3600 s"),
+        ("from = 5\nfor = '1h'\nevery = '1m'", "recurs every 1m and lasts 1h"),
         ("from = 5\nfor = 1\nname = 'a'\n[[outages]]\ntargets = '1'\nfrom = 5\nfor = 1\nname = 'a'", "two outages 'a'"),
     ],
 )

@@ -8,8 +8,7 @@ import math
 import pytest
 
 from fluxsched.config import submit_filters
-from fluxsched.config.changes import read_site
-from fluxsched.config.reader import parse_config
+from fluxsched.config.reader import parse_config, read_site
 from fluxsched.config.submit_filters import FilterAnswer, SubmittedJob, check_filter, make_filter, verdict
 from fluxsched.config.values import FILTERS_MAX
 from fluxsched.errors import InvalidValue, Refused
@@ -45,7 +44,7 @@ def test_the_configuration_is_checked(tmp_path):
             parse_config(f"[ingest]\n{text}\n", str(tmp_path / "site.toml"))
         return str(caught.value)
 
-    assert "timeout: 0.01 s is not between 0.1 s and infinity" in faults('timeout = "10ms"')
+    assert "timeout: 0.01 s is not within 0.1 s and infinity" in faults('timeout = "10ms"')
     assert "'drop' is not one of refuse, pass" in faults('without-filters = "drop"')
     assert "unknown key 'filter'" in faults('filter = ["a.py"]')
     many = ", ".join(f'"{name}.py"' for name in range(FILTERS_MAX + 1))

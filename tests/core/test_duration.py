@@ -10,7 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fluxsched.core.quantities import TEXT_CHARS_MAX, format_duration, parse_duration
+from fluxsched.core.quantities import (
+    DOUBLINGS_KEPT,
+    TEXT_CHARS_MAX,
+    doubled_s,
+    format_duration,
+    parse_duration,
+    rough_duration,
+)
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rfc23_duration.json").read_text(encoding="utf-8"))
@@ -63,3 +70,13 @@ milliseconds = st.integers(0, 10**6).map(lambda ms: ms / 1000)
 def test_parse_undoes_print(duration_s: float) -> None:
     assert parse_duration(format_duration(duration_s)) == duration_s
     assert parse_duration(duration_s) == duration_s
+
+
+def test_a_pause_doubles_up_to_its_maximum_however_many_failures_there_were() -> None:
+    pauses_s = [doubled_s(0.5, failures, 30.0) for failures in (0, 1, 5, 6, DOUBLINGS_KEPT, 10_000)]
+    assert pauses_s == [0.5, 1, 16, 30, 30, 30]
+
+
+def test_times_in_errors_have_no_more_digits_than_people_say() -> None:
+    shown = [rough_duration(duration_s) for duration_s in (-1.0, 0.123, 59.98, 3597.9, 7163.0, 86399.0)]
+    assert shown == ["0s", "0.12s", "1m", "1h", "119m", "1d"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxsched.core.group_change import GroupChange, GroupState, difference
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.resources import EMPTY_R, GroupChange, GroupState, ResourceSet, difference
 
 RANKS = Idset(255)
 R = ResourceSet.parse({"version": 1, "execution": {"R_lite": [{"rank": "0-7", "children": {"core": "0-3"}}]}})

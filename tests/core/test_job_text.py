@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxsched.core.job_text import and_in_clusters, apart, in_groups
+from fluxsched.core.reasons import and_in_clusters, apart, in_groups
 
 GROUPS = ["group big: needs 4 nodes; 2 fit now", "group small-2.x: none is free"]
 CLUSTERS = ["cluster east is silent since noon: gone", "cluster west: its queue is stopped: no power; wait"]

@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 from fluxsched.core import jobfields
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.jobfields import USUAL
-from fluxsched.core.jobspec import DEPTH_MAX, MEMBERS_MAX, Count, Jobspec, PartAsked, Request, with_parts
+from fluxsched.core.jobspec import (
+    ARRAY_TEXTS_MAX,
+    DEPTH_MAX,
+    MEMBERS_MAX,
+    Count,
+    Jobspec,
+    JobspecTemplate,
+    PartAsked,
+    Request,
+    with_parts,
+)
 from fluxsched.core.request import COUNT_MAX
 from fluxsched.errors import InvalidValue, LimitExceeded
 
@@ -409,3 +419,48 @@ def test_a_bank_that_is_none_counts_as_not_given(bank: object) -> None:
 def test_a_scheduler_refuses_what_it_cannot_read(path: str) -> None:
     with pytest.raises(InvalidValue, match=path.replace("/", ".")):
         Jobspec.for_scheduler(changed(path, "x"))
+
+
+# Jobs of one request.
+
+WORD, NAME = ["tasks", 0, "command", 1], ["attributes", "system", "job", "name"]
+CC = ["attributes", "system", "environment", "FLUX_JOB_CC"]
+
+
+def of_array(word: str, name: str, array: int) -> Jobspec:
+    made = Jobspec.from_command(["echo", word, "z"], name=name, environment={"A": "b", "FLUX_JOB_CC": name}).to_json()
+    made["attributes"]["system"]["array"] = array
+    return Jobspec.parse(made)
+
+
+def test_the_jobs_of_a_template_are_read_as_if_each_had_come_alone() -> None:
+    template = JobspecTemplate(of_array("", "n", 0).raw, [WORD, NAME, CC])
+    for word, name, array in (("x", "1", 0), ("", "2", 7), ("\u00e4", "3", 7)):
+        made, alone = template.job([word, name, name], array), of_array(word, name, array)
+        assert (made, made.raw, made.bare) == (alone, alone.raw, alone.bare)
+    alike = JobspecTemplate(of_array("", "n", 0).raw, [WORD])
+    first, second = alike.job(["a"], 5), alike.job(["b"], 5)
+    assert (first.command, second.command) == (("echo", "a", "z"), ("echo", "b", "z"))
+    assert first.environment is second.environment
+    assert alike.job([""], 0).raw == of_array("", "n", 0).raw
+
+
+@pytest.mark.parametrize(
+    "path",
+    [[], ["version"], ["tasks"], ["tasks", 1, "command", 0], ["tasks", 0, "command", 9], ["tasks", 0, "command", -1],
+     ["resources", 0, "type"], ["attributes", "system", "duration"], ["attributes", "user", "n"], [*WORD, 0],
+     ["tasks", "0"], ["attributes", 0]],
+)  # fmt: skip
+def test_jobs_differ_in_texts_of_tasks_and_attributes_only(path: list[str | int]) -> None:
+    with pytest.raises(InvalidValue, match="is no text in the tasks or attributes"):
+        JobspecTemplate(of_array("", "n", 0).raw, [path])
+
+
+def test_the_texts_of_each_job_are_checked() -> None:
+    template = JobspecTemplate(of_array("", "n", 0).raw, [["tasks", 0, "command", 0], CC])
+    wrong = (["", "1"], "empty"), (["a\0", "1"], "NUL"), (["a", "\0"], "NUL"), (["a"], "1 texts for 2 paths")
+    for texts, said in wrong:
+        with pytest.raises(InvalidValue, match=said):
+            template.job(texts, 0)
+    with pytest.raises(LimitExceeded, match=f"the limit is {ARRAY_TEXTS_MAX}"):
+        JobspecTemplate(of_array("", "n", 0).raw, [WORD] * (ARRAY_TEXTS_MAX + 1))

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.outages import LIMITS_KNOWN_MAX, STRETCHES_MAX, Outage, Outages
-from fluxsched.errors import InvalidValue
+from fluxsched.core.outages import LIMITS_KNOWN_MAX, STRETCHES_MAX, USERS_MAX, Outage, Outages, checked
+from fluxsched.errors import InvalidValue, LimitExceeded
 
 WEEK_S = 604800.0
 
@@ -96,7 +96,7 @@ def test_what_crosses_comes_in_order():
 
 
 def test_it_is_sent_and_stored_as_it_is():
-    made = Outages([one(every_s=WEEK_S), Outage("x", Idset(6), 1.0, 2.0, 0.0, "why")])
+    made = Outages([one(every_s=WEEK_S), Outage("x", Idset(6), 1.0, 2.0, 0.0, "why", ends_jobs=True)])
     assert Outages([Outage.parse(each.to_json()) for each in made.all]) == made
     assert hash(Outages([])) == hash(Outages())
 
@@ -121,3 +121,26 @@ def test_stretches_of_so_many_limits_are_kept_at_most():
             ):
                 if begin < end and other_begin < other_end:
                     assert (begin, barred) == (other_begin, other)
+
+
+def test_inside_a_reservation_all_else_is_an_outage():
+    course = one(0b0110, 100.0, 200.0, every_s=1000.0, name="course")._replace(is_reservation=True)
+    known = Outages([course, one(0b0010, 150.0, 160.0)])
+    inside = known.inside("course", Idset(0b1111))
+    for start_s, end_s, barred in (
+        (100.0, 150.0, 0b1001), (100.0, 151.0, 0b1011), (160.0, 200.0, 0b1001), (160.0, 201.0, 0b1111),
+        (99.0, 101.0, 0b1111), (200.0, 210.0, 0b1111), (1100.0, 1200.0, 0b1001), (1199.0, 1201.0, 0b1111),
+    ):  # fmt: skip
+        assert inside.barred(start_s, end_s) == barred, (start_s, end_s)
+    assert not known.on(150.0) & Idset(0b0100)  # it is not down
+    assert known.inside("talk", Idset(0b1111)).barred(0.0, 1e12) == 0b1111
+    assert known.next_end_s(50.0) == 100.0
+
+
+def test_users_of_a_reservation_are_bounded_and_read_back():
+    outage = one(name="course")._replace(is_reservation=True, users=(1, 2))
+    assert Outage.parse(outage.to_json()) == outage
+    with pytest.raises(InvalidValue, match="users of a reservation are a list of user ids, not 'ann'"):
+        Outage.parse({**outage.to_json(), "users": "ann"})
+    with pytest.raises(LimitExceeded, match=str(USERS_MAX)):
+        checked(outage._replace(users=tuple(range(USERS_MAX + 1))))

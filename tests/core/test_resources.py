@@ -17,7 +17,7 @@ from fluxsched.core import resources, rlite, topology
 from fluxsched.core import text as documents
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, ID_MAX, Idset
-from fluxsched.core.resources import EMPTY_R, SCAN_MAX, Children, GrowingResources, ResourceSet
+from fluxsched.core.resources import EMPTY_R, NAMES_CHARS_MAX, SCAN_MAX, Children, GrowingResources, ResourceSet
 from fluxsched.core.rlite import KINDS_MAX, Entry
 from fluxsched.errors import InvalidValue, LimitExceeded
 from tests.generated.share import examples
@@ -307,6 +307,7 @@ def test_several_ranks_on_a_host() -> None:
     assert r.ranks_on(["there", "nowhere", "here"]) == (ids("0-3"), ["nowhere"])
 
 
+@pytest.mark.slow
 def test_a_target_of_a_big_machine_is_named_without_a_mask_for_each_host() -> None:
     hosts = 131_072
     execution = {"R_lite": [{"rank": f"0-{hosts - 1}", "children": {"core": "0"}}], "starttime": 0.0, "expiration": 0.0}
@@ -465,3 +466,15 @@ def test_what_cannot_be_read_is_refused_by_who_reads_it(parts: object, error: st
     with pytest.raises(InvalidValue, match=error):
         _ = carried.parts
     assert (carried | r("5", ours(lead="5"))).scheduling
+
+
+def test_targets_are_named_by_their_hosts_and_by_number_where_these_are_not_known() -> None:
+    execution = {"R_lite": [{"rank": "0-4", "children": {"core": "0-3"}}], "nodelist": ["n[0-1],n1,x[1-2]"]}
+    resources = ResourceSet.parse({"version": 1, "execution": execution})
+    for ranks, text in (
+        ("0", "n0"), ("0-2", "n[0-1]"), ("1,3-4", "n1,x[1-2]"), ("4,7", "x2 and rank 7"), ("7-8", "ranks 7-8")
+    ):  # fmt: skip
+        assert resources.named(Idset.parse(ranks)) == text
+    many = ",".join(str(rank) for rank in range(9, NAMES_CHARS_MAX, 2))
+    assert resources.named(Idset.parse(many)).endswith(f"... ({len(Idset.parse(many))} targets)")
+    assert len(resources.named(Idset.parse(many))) < NAMES_CHARS_MAX + 30

@@ -9,10 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core import topology
-from fluxsched.core.group_change import GroupState, difference, grown, shrunk, with_own_topology
 from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.resources import Children, Entry, ResourceSet
+from fluxsched.core.resources import (
+    Children,
+    Entry,
+    GroupState,
+    ResourceSet,
+    difference,
+    grown,
+    shrunk,
+    with_own_topology,
+)
 from fluxsched.core.topology import (
     EMPTY_TOPOLOGY,
     FAULTS_MAX,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.engine.engines import KEEPER_WORDS
-from fluxsched.engine.port import LOOPBACK, KeeperPort
+from fluxsched.engine.engines import KEEPER_WORDS, LOOPBACK
+from fluxsched.engine.process import KeeperPort
 from fluxsched.engine.report import HostReport, Introduction, ReportReader, introduction_line
 from fluxsched.executor import wire as msg
 from fluxsched.messaging.router import Router
@@ -25,11 +24,11 @@ from tests.prepared.caller import prepared
 from tests.prepared.children import forked_or_executed
 from tests.prepared.request import REAL
 from tests.r import r_of
+from tests.waiting import WAIT_S, until
 
 KEEPER_MODULE = "fluxsched.engine.keeper_main"
 KEEPER = str(Path(__file__).parent / "keeper.py")
 """A keeper that only reports and writes down what it is told."""
-WAIT_S = 60.0
 PING_S, ORPHAN_TIMEOUT_S = 0.2, 30.0
 KILL_TIMEOUT_S = 20.0
 
@@ -98,10 +97,7 @@ class Site:
             link.listen()
         return False
 
-    async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not condition():
-                await asyncio.sleep(0.005)
+    until = staticmethod(until)
 
     async def link(self, number: int = 1) -> Link:
         """The connection of this number, once the keeper has said which jobs it has."""

@@ -102,6 +102,7 @@ def test_srun_starts_one_keeper_a_host_with_all_of_it(fakes: Fakes) -> None:
     assert {"-N1", "-n1", "--nodelist=n2"} <= set(again.words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["down*", "mixed*", "idle~", "down", "allocated^", "powering_down"])
 def test_nodes_that_slurm_counts_as_down_are_left_out(fakes: Fakes, state: str) -> None:
     engine = slurm(fakes, states=f"n1 allocated\nn2 {state}\nn3 drained\nn2 allocated\n")
@@ -159,6 +160,7 @@ def test_networks_of_other_kinds_have_no_switches(fakes: Fakes, text: str) -> No
 
 # ---- Flux
 
+
 def flux(fakes: Fakes, down: str = "") -> Engine:
     fakes.program("flux", f"print({down!r} if 'list' in sys.argv else {json.dumps(R4)!r})\n")
     return engine_of("flux", fakes, FLUX_URI="local:///f")
@@ -204,6 +206,7 @@ def test_an_instance_of_ours_is_no_flux(fakes: Fakes) -> None:
 
 # ---- ssh and processes
 
+
 def test_ssh_starts_each_host_by_itself(fakes: Fakes) -> None:
     engine = engine_of("ssh:n[1-2]", fakes)
     assert str(engine.allocation().hosts) == "n[1-2]"
@@ -248,6 +251,7 @@ def test_a_host_may_not_be_named_twice(fakes: Fakes) -> None:
 
 # ---- the choice
 
+
 @pytest.mark.parametrize(
     ("variables", "identity"),
     [
@@ -281,6 +285,7 @@ def test_a_keeper_is_our_own_program() -> None:
 
 # ---- programs
 
+
 def test_an_error_names_program_status_and_output(fakes: Fakes) -> None:
     fakes.fails("squeue", "slurm_load_jobs error: Unable to contact slurm controller\n", 3)
     with pytest.raises(FluxschedError, match=r"^squeue -h: exit status 3: slurm_load_jobs error: Unable to contact"):
@@ -306,6 +311,7 @@ def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 # ---- addresses
+
 
 def test_processes_reach_us_by_loopback() -> None:
     engine = ProcessesEngine(EngineSettings().named("processes:2"), {}, KEEPER)

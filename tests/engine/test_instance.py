@@ -155,9 +155,7 @@ def test_other_faults_of_a_start_end_the_engine(world: World, monkeypatch: pytes
     assert len(started) == 1
 
 
-def test_faults_of_the_configuration_come_before_any_process(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_of_the_configuration_come_before_any_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluxsched.instance.launch.start_engine", lambda *args, **options: pytest.fail("started"))
     text = world.write("site.toml", '[engine]\nkind = "ssh"\n')
     with pytest.raises(InvalidValue, match="ssh needs hosts"):
@@ -203,6 +201,7 @@ async def test_the_example_for_slurm_runs_its_tasks_on_all_nodes(world: World, t
 
 
 # ---- tasks find their instance, and are instances
+
 
 async def command(instance: Instance, *words: str) -> tuple[int, str]:
     """Run a command of ours for this instance; return its exit status and what it printed."""
@@ -334,6 +333,7 @@ async def test_an_elastic_job_on_hosts_is_no_instance_of_its_own(world: World) -
 
 
 # ---- doctor
+
 
 @pytest.fixture
 def fakes(tmp_path: Path) -> Fakes:

@@ -15,10 +15,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fluxsched.engine import engines
 from fluxsched.engine import keeper as keepers
-from fluxsched.engine import port as ports
+from fluxsched.engine.engines import LOOPBACK, address_for
 from fluxsched.engine.keeper import ConnectLimits, EngineKeeper, GuardLimits, InstanceClient
-from fluxsched.engine.port import LOOPBACK, KeeperPort, address_for
+from fluxsched.engine.process import KeeperPort
 from fluxsched.engine.report import INTRODUCTION_BYTES_MAX, HostReport, Introduction
 from fluxsched.errors import Refused
 from fluxsched.executor import wire as msg
@@ -470,7 +471,7 @@ def test_the_pause_before_a_start_grows_and_can_be_ended(tmp_path):
     ],
 )
 def test_the_address_is_that_from_which_the_first_other_host_is_reached(monkeypatch, routes, expected):
-    monkeypatch.setattr(ports, "_route", routes.__getitem__)
+    monkeypatch.setattr(engines, "_route", routes.__getitem__)
     assert address_for(routes) == expected
 
 

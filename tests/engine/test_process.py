@@ -128,6 +128,7 @@ def give_up_when(monkeypatch: pytest.MonkeyPatch, condition: Callable[[int], boo
 
 # ---- a start
 
+
 async def test_the_hosts_that_report_become_targets_and_are_told_the_way_to_the_instance(
     hosts: Hosts, turns: Turns
 ) -> None:
@@ -165,9 +166,7 @@ async def test_no_argument_variable_or_file_of_others_has_a_secret(hosts: Hosts,
     server.close()
 
 
-def test_a_host_that_does_not_report_is_left_out_and_named(
-    hosts: Hosts, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_host_that_does_not_report_is_left_out_and_named(hosts: Hosts, caplog: pytest.LogCaptureFixture) -> None:
     hosts.order("p1", "end")
     started = hosts.start()
     assert started.hosts == ("p0", "p2")
@@ -257,6 +256,7 @@ async def test_srun_has_keepers_take_the_names_of_slurm(
 
 # ---- while it runs, and its end
 
+
 async def test_a_lost_host_gets_a_keeper_again_that_is_told_at_once(hosts: Hosts, turns: Turns) -> None:
     started = hosts.start("processes:2")
     server = started.listen(Access())
@@ -292,9 +292,7 @@ async def test_a_keeper_is_started_again_until_it_reports(
     server.close()
 
 
-async def test_the_engine_is_asked_when_it_ends(
-    hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_engine_is_asked_when_it_ends(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "MINUTE_S", 0.01)
     started = hosts.start("processes:1")
     ends = iter([0.0, 50.0, 50.0, 70.0])
@@ -313,9 +311,7 @@ async def test_the_engine_is_asked_when_it_ends(
     assert told == [50.0, 70.0]
 
 
-async def test_a_bug_in_asking_the_engine_surfaces(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_bug_in_asking_the_engine_surfaces(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     bugs: list[tuple[str, Exception]] = []
     turns = Turns(SystemClock(), bugs.append, lambda what, bug: bugs.append((what, bug)))
     turns.start(asyncio.get_running_loop())
@@ -448,6 +444,7 @@ def test_a_keeper_that_is_not_told_ends_with_its_input(hosts: Hosts) -> None:
 
 # ---- the next instance
 
+
 async def test_the_next_instance_takes_up_what_lives(hosts: Hosts, turns: Turns) -> None:
     first = hosts.start()
     first.listen(Access()).close()
@@ -549,6 +546,7 @@ def test_a_record_above_the_limit_is_ignored(
 
 
 # ---- output
+
 
 def test_the_file_of_a_flood_is_emptied(tmp_path: Path) -> None:
     lines = OUTPUT_BYTES_MAX // 1000 * 3

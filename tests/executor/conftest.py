@@ -14,17 +14,18 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.executor.base import JobLaunch, Reports, TaskSettings, spool_directory
+from fluxsched.executor.kept_directories import KeptDirectories
 from fluxsched.executor.local import LocalExecutor
 from fluxsched.executor.proxy import KeeperLimits
-from fluxsched.executor.spares import SpareDirectories
+from fluxsched.executor.tasks import reserved_descriptors
 from fluxsched.executor.wire import PmiFence
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
 from tests.executor.played import Bench
 from tests.site import children_are_forked, eventually, timed, world
 from tests.users import ann, bob, homes
+from tests.waiting import until
 
-WAIT_S = 60.0
 GRACE_S = 0.1
 """How long a job of `shop` may take to end when it is asked to."""
 
@@ -32,7 +33,7 @@ GRACE_S = 0.1
 class Shop:
     """An executor, what it reports, and a store that commits when it is told to (at once, unless `held`)."""
 
-    def __init__(self, directory: Path, **spares: SpareDirectories) -> None:
+    def __init__(self, directory: Path, **kept: KeptDirectories) -> None:
         self.spool, self.scratch = directory / "spool", None
         self.turns = Turns(SystemClock())
         self.said: list[tuple[Any, ...]] = []
@@ -47,17 +48,18 @@ class Shop:
             released=lambda jobid, ranks: self.said.append(("released", jobid, str(ranks))),
             fence=lambda one: self.fence(one),
         )
-        self.executor = LocalExecutor(self.turns, reports, GRACE_S, **spares)
+        self.executor = LocalExecutor(self.turns, reports, GRACE_S, **kept)
         self.turns.start(asyncio.get_running_loop())
 
     def fence(self, one: PmiFence) -> None:
         """There is no other host."""
 
-    def _record(self, jobid: int, record: object | None, then: Callable[[], None]) -> None:
+    def _record(self, jobid: int, record: object | None, then: Callable[[], None] | None) -> None:
         self.records[jobid] = record
         if record is None:
             del self.records[jobid]
-        self.turns.post(then) if self.held is None else self.held.append(then)
+        if then is not None:
+            self.turns.post(then) if self.held is None else self.held.append(then)
 
     def commit(self) -> None:
         held, self.held = self.held, None
@@ -78,10 +80,7 @@ class Shop:
         settings = TaskSettings(extra, self.spool, cores, self.scratch)
         self.executor.start(JobLaunch(jobid, jobspec, resources, settings, ranks=own, userid=userid))
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not condition():
-                await asyncio.sleep(0.002)
+    until = staticmethod(until)
 
     async def finished(self, jobid: int = 1) -> int:
         """The wait status, after a look at the order of the reports."""
@@ -115,6 +114,7 @@ def make_shop() -> type[Shop]:
 @pytest.fixture
 async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
     shop = Shop(tmp_path)
+    reserved_descriptors()  # which stay
     descriptors = os.listdir("/proc/self/fd")
     yield shop
     shop.executor.close()

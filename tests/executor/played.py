@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
 from fluxsched.transport.base import Arrived, Client
 from tests.transport.memory import MemoryServer
+from tests.waiting import until
 
-WAIT_S = 60.0
 RECORD = {"pid": 1}
 
 
@@ -39,8 +38,8 @@ class Played:
                 self.peer = one.peer
                 self.heard += msg.from_instance(one.frames)
 
-    def welcome(self, *held: int, version: int = msg.VERSION) -> None:
-        self.say(msg.KeeperWelcome(version, 7, [msg.HeldJob(jobid, 0, True) for jobid in held]))
+    def welcome(self, *held: int, version: int = msg.VERSION, measures: bool = True) -> None:
+        self.say(msg.KeeperWelcome(version, 7, [msg.HeldJob(jobid, 0, True) for jobid in held], measures))
 
     def words(self, *kinds: type) -> list[Any]:
         self.listen()
@@ -118,10 +117,7 @@ class Bench:
     def resumed(self, jobid: int, record: object | None = None, *, ending: bool = False) -> ResumedJob:
         return ResumedJob(self.launch(jobid), record, None, ending)
 
-    async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not condition():
-                await asyncio.sleep(0.001)
+    until = staticmethod(until)
 
     def reported(self, kind: str) -> list[Any]:
         return [one[1:] for one in self.said if one[0] == kind]

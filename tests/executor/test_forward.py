@@ -191,6 +191,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 # -- both together, with everything that can happen in between
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", first(range(60)))
 def test_nothing_is_lost_or_stored_twice_whatever_fails(tmp_path, disk, launch, seed):
     """Hosts with jobs whose tasks write; connections are cut, the disk is full, the instance is killed."""

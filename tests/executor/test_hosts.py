@@ -18,8 +18,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.executor.base import JobLaunch, Reports, ResumedJob, StoreOutput, TaskSettings
 from fluxsched.executor.cleanup import DISOWNED, clear_orphans
-from fluxsched.executor.commands import HostCommand
-from fluxsched.executor.hosts import HostsExecutor
+from fluxsched.executor.hosts import HostCommand, HostsExecutor
 from fluxsched.executor.keeper import UNANSWERED_MAX, KeeperLease, KeeperOutside, KeeperService, LeaseTerms
 from fluxsched.executor.layout import program_of
 from fluxsched.executor.relay import HostRelay, RelayServer
@@ -29,8 +28,8 @@ from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import TurnGroup, TurnMember, Turns
 from fluxsched.transport.local import StreamClient
 from tests.r import r_of
+from tests.waiting import WAIT_S, until
 
-WAIT_S = 60.0
 HOSTS = ("n0", "n1", "n2")
 
 
@@ -49,6 +48,7 @@ class Tasks:
         self.sent: list[tuple[bytes, str]] = []
         self.fences: list[PmiFenceDone] = []
         self.refuses = False
+        self.knows_usage = True
         self.is_closed = False
 
     def start(self, job: JobLaunch) -> None:
@@ -76,6 +76,9 @@ class Tasks:
 
     def input_of(self, jobid: int) -> Any:
         return self
+
+    def measure(self, jobid: int, measured: Any) -> None:
+        measured({"wall_s": 1.0, "user_s": 2.0, "system_s": 0.25, "max_rss_bytes": 7} if self.knows_usage else None)
 
     def send(self, data: bytes, tasks: Idset | None, *, eof: bool, taken: Any, window: Any = None) -> None:
         self.sent.append((data, str(tasks)))
@@ -119,6 +122,10 @@ class Keeper:
         self.is_over = True
         self.service.close()
         self.turns.stop()
+
+
+LEASE_S = 3.0
+"""A lease that ends while a test waits for it, and not before, however busy the machine is (seconds)."""
 
 
 class Site:
@@ -187,7 +194,8 @@ class Site:
             self.records.pop(jobid, None)
         else:
             self.records[jobid] = record
-        self.turns.post(then)
+        if then is not None:
+            self.turns.post(then)
 
     def resume(self, *jobs: ResumedJob) -> None:
         self.executor.resume(jobs, dict(self.records), lambda: setattr(self, "is_settled", True))
@@ -210,10 +218,7 @@ class Site:
     def tasks(self, host: str) -> Tasks:
         return self.keepers[host].tasks
 
-    async def until(self, condition: Any) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not condition():
-                await asyncio.sleep(0.001)
+    until = staticmethod(until)
 
     def reported(self, kind: str) -> list[Any]:
         return [one[1:] for one in self.said if one[0] == kind]
@@ -275,6 +280,27 @@ async def test_no_task_of_several_hosts_runs_before_the_processes_of_all_are_on_
     assert (jobid, status, usage["user_s"]) == (1, 512, 1.5)
     assert len(site.reported("started")) == 1
     assert site.records == {}
+
+
+async def measured(site: Site, jobid: int) -> Any:
+    answers: list[Any] = []
+    site.executor.measure(jobid, answers.append)
+    await site.until(lambda: answers)
+    return answers.pop()
+
+
+async def test_what_a_running_job_has_used_is_the_sum_of_what_its_hosts_measure(site):
+    site.executor.start(site.launch(1, "0-2"))
+    site.executor.start(site.launch(2, "1"))
+    await site.until(lambda: len(site.reported("started")) == 2)
+    assert (await measured(site, 1))["user_s"] == 6.0
+    assert (await measured(site, 2))["user_s"] == 2.0
+    site.tasks("n2").knows_usage = False
+    assert (await measured(site, 1))["user_s"] == 4.0
+    site.tasks("n0").end(1)
+    await site.until(lambda: "ended" in site.records[1]["hosts"]["n0"])
+    assert (await measured(site, 1))["user_s"] == 2.5
+    assert await measured(site, 9) is None
 
 
 async def test_hosts_without_tasks_of_a_job_do_not_hear_of_it(site):
@@ -412,7 +438,8 @@ async def test_a_keeper_learns_of_a_time_limit_that_was_changed_while_it_was_awa
     await site.until(lambda: not site.present["n1"])
     site.executor.limit(1, now_s)
     site.connect("n1")
-    await site.until(lambda: site.present["n1"])
+    kept = site.keepers["n1"].service._jobs[1]
+    await site.until(lambda: site.present["n1"] and kept.expiration_s == now_s)
     site.turns.stop()
     site.cables["n1"].close()
     await site.until(lambda: (1, SIGTERM) in site.tasks("n1").signals)
@@ -440,7 +467,7 @@ async def test_a_host_that_stays_away_is_given_up_after_its_lease_has_ended():
 
 
 async def test_an_elastic_job_goes_on_without_a_host_that_was_lost():
-    site = await Site(orphan_timeout_s=0.3, silent_s=0.2, ping_s=0.02).ready()
+    site = await Site(orphan_timeout_s=0.3, silent_s=1.0, ping_s=0.02, lease_s=WAIT_S).ready()
     site.executor.start(site.launch(1, "0-1", elastic=True))
     await site.until(lambda: site.reported("started"))
     site.keepers["n1"].turns.stop()
@@ -496,8 +523,9 @@ async def test_an_elastic_job_that_gets_a_host_again_keeps_status_and_usage_of_w
     assert usage["user_s"] == 4 * 0.5
 
 
+@pytest.mark.slow
 async def test_the_lease_of_a_keeper_ends_though_its_connection_does_not():
-    site = await Site(orphan_timeout_s=0.3, ping_s=0.02).ready()
+    site = await Site(orphan_timeout_s=LEASE_S, ping_s=0.02).ready()
     site.executor.start(site.launch(1, "1"))
     await site.until(lambda: site.reported("started"))
     site.turns.stop()
@@ -854,7 +882,7 @@ async def test_a_part_whose_tasks_end_before_the_others_are_ready_ends_the_job_b
 
 
 async def test_a_keeper_that_is_back_just_when_its_host_is_given_up_gets_jobs_again():
-    site = await Site(orphan_timeout_s=0.3, silent_s=30.0).ready()
+    site = await Site(orphan_timeout_s=0.3, silent_s=30.0, lease_s=WAIT_S).ready()
     site.executor.start(site.launch(1, "1"))
     await site.until(lambda: site.reported("started"))
     site.keepers["n1"].turns.stop()
@@ -969,8 +997,9 @@ async def test_a_keeper_that_is_asked_to_end_fails_jobs_that_wait_there_and_star
     assert site.reported("failed") == [(2, "n0: the keeper of its tasks was asked to end")]
 
 
+@pytest.mark.slow
 async def test_a_keeper_waits_no_longer_for_an_instance_that_restarts_than_that_counts():
-    site = await Site(orphan_timeout_s=0.3).ready()
+    site = await Site(orphan_timeout_s=LEASE_S).ready()
     site.executor.start(site.launch(1, "1"))
     await site.until(lambda: site.reported("started"))
     site.executor.detach(600.0)

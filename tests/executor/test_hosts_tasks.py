@@ -129,6 +129,7 @@ async def test_output_can_be_followed_while_the_job_runs(site):
     assert await site.ended() == SIGKILL
 
 
+@pytest.mark.slow
 async def test_much_output_arrives_whole_over_connections_that_are_cut(site):
     site.run('i=0; while [ $i -lt 40000 ]; do echo "$FLUX_TASK_RANK $i"; i=$((i + 1)); done')
     for _ in range(3):
@@ -158,6 +159,7 @@ def go(site: RealSite) -> dict[str, str]:
     return {"GO": str(site.spool / "go"), "PATH": os.environ["PATH"]}
 
 
+@pytest.mark.slow
 async def test_the_next_instance_stores_the_rest(site, tmp_path):
     count = 'i=0; while [ $i -lt 20000 ]; do echo "$FLUX_TASK_RANK $i"; i=$((i + 1)); done; '
     site.run(count + UNTIL_GO, environment=go(site))
@@ -189,9 +191,7 @@ async def test_hosts_share_a_file_that_the_instance_writes(site, tmp_path):
 
 
 async def test_a_file_of_a_host_or_task_is_written_there(site, tmp_path):
-    site.run(
-        f"{NUMBER}; echo err >&2", cwd=str(tmp_path), output="out-{{node.name}}", error="err-{{taskid}}"
-    )
+    site.run(f"{NUMBER}; echo err >&2", cwd=str(tmp_path), output="out-{{node.name}}", error="err-{{taskid}}")
     assert await site.ended() == 0
     found = {file.name: sorted(file.read_text().split("\n")[:-1]) for file in tmp_path.iterdir() if file.is_file()}
     assert found == {

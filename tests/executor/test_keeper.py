@@ -31,11 +31,9 @@ from fluxsched.transport.base import MESSAGE_BYTES_MAX, PARTS_MAX, UNSENT_BYTES_
 from fluxsched.transport.local import StreamClient
 from tests.executor.played import RECORD, Played
 from tests.r import r_of
+from tests.waiting import WAIT_S, until
 
 # What a keeper makes of what its instance says: this one is played by the test.
-
-
-WAIT_S = 60.0
 
 
 class Tasks:
@@ -63,6 +61,9 @@ class Tasks:
         self.sizes.append(("shrink", str(ranks)))
 
     def input_of(self, jobid): ...
+
+    def measure(self, jobid, measured):
+        measured({"user_s": float(jobid)})
 
     def fence_done(self, one):
         self.fences.append(one)
@@ -101,10 +102,7 @@ class KeptTasks:
         yield
         instance.close()
 
-    async def until(self, condition):
-        async with asyncio.timeout(WAIT_S):
-            while not condition():
-                await asyncio.sleep(0.001)
+    until = staticmethod(until)
 
 
 @pytest.fixture
@@ -169,7 +167,7 @@ async def test_a_size_is_taken_on_once_and_a_release_is_repeated_until_it_is_sto
     with kept.instance(*two):
         await kept.until(lambda: kept.heard and len(tasks.sizes) == 2)
     held = msg.HeldJob(1, 0, False, "0-2", "3")
-    assert kept.heard == [msg.KeeperWelcome(msg.VERSION, 7, [held]), msg.TargetsReleased(1, 1, "3")]
+    assert kept.heard == [msg.KeeperWelcome(msg.VERSION, 7, [held], measures=True), msg.TargetsReleased(1, 1, "3")]
     assert tasks.sizes == [("grow", "3"), ("shrink", "3")], "what is being reported needs no further shrink"
 
 
@@ -214,6 +212,28 @@ async def test_a_job_passes_through_its_keeper(bench):
     await bench.until(lambda: keeper.words(msg.Stored)[1:] == [msg.Stored(3)])
     assert bench.said == [
         ("record", 1, RECORD), ("started", 1), ("opened", 1), ("record", 1, None), ("finished", 1, 256),
+    ]  # fmt: skip
+
+
+async def test_the_process_of_a_single_task_comes_on_record_with_the_report_that_it_runs(bench, kept):
+    began = [BEGUN, msg.StartJob(1, 0, msg.packed_jobspec(Jobspec.from_command(["true"])), r_of("0"))]
+    with kept.instance(*began):
+        await kept.until(lambda: kept.made and kept.made[0].launched)
+        reports = kept.made[0].reports
+        reports.record(1, {"pid": 7, "ahead": True}, lambda: reports.record(1, RECORD, None) or reports.started(1))
+        await kept.until(lambda: kept.heard[1:] == [msg.JobSpawned(1, 1, {"pid": 7, "ahead": True})])
+    started = msg.JobStarted(2, 1, record=RECORD)
+    with kept.instance(msg.Stored(1)):
+        await kept.until(lambda: kept.heard[-1:] == [started])
+    bench.resume()
+    bench.executor.start(bench.launch(1))
+    [keeper] = bench.keepers
+    await bench.until(lambda: keeper.started == [1])
+    keeper.welcome()
+    keeper.say(msg.JobSpawned(1, 1, {"pid": 7, "ahead": True}), started)
+    await bench.until(lambda: keeper.words(msg.Stored) == [msg.Stored(2)])
+    assert bench.said == [
+        ("record", 1, {"pid": 7, "ahead": True}), ("record", 1, RECORD), ("started", 1), ("opened", 1),
     ]  # fmt: skip
 
 
@@ -377,6 +397,72 @@ async def test_a_report_whose_handling_fails_is_not_said_to_be_stored(bench, mon
     assert bench.reported("bug") == [(ZeroDivisionError,)]
     keeper.say(msg.JobFinished(7, 2, 0))
     await bench.until(lambda: keeper.words(msg.Stored)[1:] == [msg.Stored(7, [5])])
+
+
+async def running_job(bench, **welcome):
+    bench.resume()
+    bench.executor.start(bench.launch(1))
+    [keeper] = bench.keepers
+    await bench.until(lambda: keeper.started == [1])
+    keeper.welcome(**welcome)
+    keeper.say(msg.JobSpawned(1, 1, RECORD), msg.JobStarted(2, 1))
+    await bench.until(lambda: ("started", 1) in bench.said)
+    return keeper
+
+
+async def test_a_keeper_is_asked_what_a_job_has_used_only_when_somebody_asks(bench):
+    keeper = await running_job(bench)
+    assert keeper.words(msg.MeasureJob) == []
+    answers = []
+    bench.executor.measure(2, answers.append)
+    assert answers == [None], "there is no such job"
+    for _ in range(2):
+        bench.executor.measure(1, answers.append)
+    await bench.until(lambda: len(keeper.words(msg.MeasureJob)) == 2)
+    first, second = keeper.words(msg.MeasureJob)
+    keeper.say(msg.JobMeasured(second.number, {"user_s": 2.0}), msg.JobMeasured(77, {"user_s": 7.0}))
+    await bench.until(lambda: answers[1:] == [{"user_s": 2.0}])
+    assert first.jobid == 1
+    keeper.server.close()
+    await bench.until(lambda: answers[2:] == [None])
+
+
+async def test_a_keeper_of_a_version_that_does_not_measure_is_not_asked(bench):
+    keeper = await running_job(bench, measures=False)
+    answers = []
+    bench.executor.measure(1, answers.append)
+    assert answers == [None]
+    keeper.say(msg.JobFinished(3, 1, 0))
+    await bench.until(lambda: ("finished", 1, 0) in bench.said)
+    assert keeper.words(msg.MeasureJob) == []
+
+
+@pytest.mark.parametrize("bench", [KeeperLimits(measure_s=0.01)], indirect=True)
+async def test_what_a_keeper_does_not_measure_in_time_is_not_known(bench):
+    keeper, answers = await running_job(bench), []
+    bench.executor.measure(1, answers.append)
+    await bench.until(lambda: answers == [None])
+    await bench.until(lambda: keeper.words(msg.MeasureJob) != [])
+    [asked] = keeper.words(msg.MeasureJob)
+    keeper.say(msg.JobMeasured(asked.number, {"user_s": 2.0}), msg.JobFinished(3, 1, 0))
+    await bench.until(lambda: ("finished", 1, 0) in bench.said)
+    assert answers == [None], "too late"
+
+
+async def test_what_one_instance_asked_is_not_answered_to_the_next(kept):
+    start = msg.StartJob(1, 0, msg.packed_jobspec(Jobspec.from_command(["true"])), r_of("0"))
+    asked = []
+    with kept.instance(BEGUN, start):
+        await kept.until(lambda: kept.made and kept.made[0].launched)
+        kept.made[0].measure = lambda jobid, measured: asked.append((jobid, measured))
+    with kept.instance(msg.MeasureJob(1, 1)):
+        await kept.until(lambda: len(asked) == 1)
+    with kept.instance(msg.MeasureJob(2, 1)):
+        await kept.until(lambda: len(asked) == 2)
+        for jobid, measured in asked:
+            measured({"user_s": float(jobid)})
+        await kept.until(lambda: any(isinstance(one, msg.JobMeasured) for one in kept.heard))
+    assert [one.usage for one in kept.heard if isinstance(one, msg.JobMeasured)] == [{"user_s": 2.0}]
 
 
 @pytest.mark.parametrize("bench", [KeeperLimits(hello_s=0.01)], indirect=True)

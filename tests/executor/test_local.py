@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import re
 import resource
 import signal
 import stat
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,8 @@ from fluxsched.executor import cleanup, io, layout, local, tasks
 from fluxsched.executor.base import spool_directory
 from fluxsched.executor.io import INPUT_TASKS_MAX, NOTHING, JobInput, source_of
 from fluxsched.executor.local import LOOK_S
-from fluxsched.executor.pmi import PMI_FD
+from fluxsched.executor.tasks import PMI_FD
+from fluxsched.system.processes import children_of, identity
 from tests.site import alive
 
 # Real processes: a task runs gated, pinned and in its group, and nothing of a job outlives the word `finished`.
@@ -29,7 +33,6 @@ from tests.site import alive
 
 Shop = Any
 """That of `conftest.py`."""
-WAIT_S = 60.0
 GRACE_S = 0.1
 """That of `shop`."""
 OWN = ("FLUX_", "OMPI_MCA_")
@@ -100,6 +103,21 @@ async def test_what_cannot_be_pinned_runs_unpinned_and_says_so_once(shop, cores)
     assert [Idset.parse(line) for line in shop.lines()] == [mine, mine]
     assert len(shop.lines("stderr")) == 1
     assert "2 of the tasks run unpinned" in shop.text("stderr.0")
+
+
+async def test_the_note_on_a_task_that_runs_already_empties_no_file_of_its(shop, tmp_path, monkeypatch):
+    def written_first(streams, text, note=io.Streams.write_note):
+        limit_s = time.monotonic() + 20.0
+        while not (tmp_path / "out-0").read_text() and time.monotonic() < limit_s:
+            time.sleep(0.001)
+        note(streams, text)
+
+    monkeypatch.setattr(io.Streams, "write_note", written_first)
+    shop.start(["echo", "begun"], cwd=str(tmp_path), output="out-{{taskid}}", cores=[])
+    assert await shop.finished() == 0
+    begun, note = (tmp_path / "out-0").read_text().splitlines()
+    assert begun == "begun"
+    assert "1 of the tasks run unpinned" in note
 
 
 # -- where it runs and prints
@@ -283,20 +301,101 @@ async def test_other_signals_are_only_passed_on(shop):
 
 async def test_nothing_runs_before_the_record_is_on_disk(shop):
     shop.held = []
-    shop.start(["echo", "ran"])
+    shop.start(["echo", "ran"], ntasks=2)
     record = shop.records[1]
     await asyncio.sleep(0.02)
-    assert (shop.text(), shop.said, alive(record["pid"])) == ("", [], True)
+    assert (shop.lines(), shop.said, alive(record["pid"])) == ([], [], True)
     shop.commit()
     assert await shop.finished() == 0
-    assert shop.text() == "ran\n"
+    assert shop.lines() == ["ran", "ran"]
 
 
-async def test_a_job_killed_at_the_gate_never_runs_but_is_reported_in_order(shop):
+async def test_a_single_task_has_no_process_before_it_is_on_record_who_starts_it(shop):
+    shop.held, before = [], children_of(os.getpid())
+    shop.start(f"echo ran; {FOREVER}", cwd="/")
+    await asyncio.sleep(0.02)
+    ahead = shop.records[1]
+    assert (ahead["pid"], ahead["ahead"], shop.said, children_of(os.getpid())) == (os.getpid(), True, [], before)
+    shop.commit()
+    await shop.until(lambda: bool(shop.said) and shop.text() == "ran\n")
+    [pid] = set(children_of(os.getpid())) - set(before)
+    assert shop.records[1] == identity(pid, ahead["boot_id"], ahead["path"])
+    shop.executor.kill(1, signal.SIGKILL)
+    assert await shop.finished() == signal.SIGKILL
+
+
+ALIKE = (
+    'pwd; echo "$PWD"; ulimit -Sn; grep Cpus_allowed_list: /proc/self/status; stat -c %F -L /dev/stdin; cat; '
+    r"tr '\0' '\n' </proc/$$/environ | grep -c ^odd.name=; cut -d' ' -f5 /proc/$$/stat | grep -c ^$$"
+)
+
+
+@pytest.mark.parametrize(("first", "word"), [("", b"sh"), ("/proc:", tasks.SHELL)], ids=["itself", "by-a-shell"])
+async def test_a_task_is_alike_whether_a_shell_becomes_it_or_not(shop, tmp_path, monkeypatch, first, word):
+    spawn, words = os.posix_spawn, []
+    monkeypatch.setattr(os, "posix_spawn", lambda path, argv, *rest, **options: (
+        words.append(argv[0]) or spawn(path, argv, *rest, **options)))  # fmt: skip
+    shop.executor._limit, shop.executor._prepared = 321, True
+    units = os.sched_getaffinity(0)
+    ours = os.getcwd(), resource.getrlimit(resource.RLIMIT_NOFILE), units
+    environment = {"PATH": f"{first}/usr/bin:/bin", "PWD": "/elsewhere", "odd.name": "1"}
+    cores = [Idset.of([min(units)])]
+    shop.start(ALIKE, cwd=str(tmp_path), environment=environment, cores=cores)
+    await shop.until(lambda: bool(shop.said))
+    assert (os.getcwd(), resource.getrlimit(resource.RLIMIT_NOFILE), os.sched_getaffinity(0)) == ours
+    shop.executor.input_of(1).send(b"input\n", None, eof=True, taken=lambda: None)
+    assert await shop.finished() == 0
+    on = f"Cpus_allowed_list:\t{min(units)}"
+    assert shop.text().splitlines() == [str(tmp_path), str(tmp_path), "321", on, "fifo", "input", "1", "1"]
+    assert words == [word]
+
+
+async def test_what_cannot_be_executed_at_once_is_left_to_a_shell(shop, tmp_path):
+    (tmp_path / "script").write_text("cat; echo without an interpreter\n")
+    (tmp_path / "script").chmod(0o755)
+    shop.start(["script"], cwd="/", environment={"PATH": f"{tmp_path}:/bin"})
+    await shop.until(lambda: bool(shop.said))
+    shop.executor.input_of(1).send(b"input\n", None, eof=True, taken=lambda: None)
+    assert await shop.finished() == 0
+    assert shop.text() == "input\nwithout an interpreter\n"
+    shop.start(["/bin/."], jobid=2, cwd="/")
+    assert await shop.finished(2) == 126 << 8
+    assert shop.text("stderr", jobid=2) == "fluxsched: /bin/.: is a directory\n"
+
+
+async def test_a_single_task_that_cannot_be_spawned_fails_its_job(shop, monkeypatch):
+    def none_left(*args, **options):
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "posix_spawn", none_left)
+    shop.start(["true"], cwd="/")
+    await shop.until(lambda: bool(shop.said))
+    assert shop.said == [("failed", 1, f"cannot start task 0: {os.strerror(errno.EAGAIN)}")]
+
+
+async def test_a_task_has_its_files_though_we_have_more_descriptors_than_it_may(shop, monkeypatch):
+    spawn, words = os.posix_spawn, []
+    monkeypatch.setattr(os, "posix_spawn", lambda path, argv, *rest, **options: (
+        words.append(argv[0]) or spawn(path, argv, *rest, **options)))  # fmt: skip
+    low = tasks.reserved_descriptors()
+    shop.executor._limit, shop.executor._prepared = max(low) + 1, True
+    taken = [os.dup(0) for _ in range(max(low) + 1)]
+    shop.start("cat; echo done >&2; ulimit -Sn", cwd="/")
+    await shop.until(lambda: bool(shop.said))
+    for fd in taken:
+        os.close(fd)
+    shop.executor.input_of(1).send(b"input\n", None, eof=True, taken=lambda: None)
+    assert await shop.finished() == 0
+    assert (shop.text(), shop.text("stderr"), words) == (f"input\n{max(low) + 1}\n", "done\n", [b"sh"])
+    assert {os.readlink(f"/proc/self/fd/{fd}") for fd in low} == {os.devnull}
+
+
+@pytest.mark.parametrize("cwd", [None, "/"])
+async def test_a_job_killed_at_the_gate_never_runs_but_is_reported_in_order(shop, cwd):
     shop.held = []
-    shop.start(["echo", "ran"])
+    shop.start(["echo", "ran"], cwd=cwd)
     shop.executor.kill(1, signal.SIGTERM)
-    await shop.until(lambda: not alive(shop.records[1]["pid"]))
+    await shop.until(lambda: "ahead" not in shop.records[1] and not alive(shop.records[1]["pid"]))
     shop.commit()
     assert await shop.finished() == signal.SIGTERM
     assert shop.text() == ""
@@ -390,7 +489,7 @@ async def test_the_dead_are_looked_for_less_and_less_often(shop, monkeypatch):
     monkeypatch.setattr(local, "LOOK_MAX_S", 2.5 * LOOK_S)
     delays = []
     survives = iter([True] * 4 + [False])
-    monkeypatch.setattr(shop.executor, "_survives", lambda run: next(survives))
+    monkeypatch.setattr(shop.executor, "_survives", lambda run, group: next(survives))
     after = shop.turns.after
     monkeypatch.setattr(shop.turns, "after", lambda delay_s, call: delays.append(delay_s) or after(0.0, call))
     await shop.run("exit 0")
@@ -533,7 +632,8 @@ async def test_a_program_that_cannot_go_on_ends_its_job(shop, what, note):
     await shop.until(lambda: len(shop.said) > 1)
     (raised,) = shop.said[1:]
     assert raised[:3] == ("raised", 1, "exec")
-    assert raised[3].replace(" (exited 1)", "") == note, "cut off, a client may end before we look"
+    how = re.compile(r" \((exited 1|killed by SIGSEGV)\)")
+    assert how.sub("", raised[3]) == how.sub("", note), "how a client has ended may be known before we look, or not"
     shop.executor.kill(1, signal.SIGKILL)
     await shop.until(lambda: shop.said[-1][0] == "finished")
 

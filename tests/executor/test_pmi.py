@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
-from fluxsched.executor.pmi import PmiFences
+from fluxsched.executor.tasks import PmiFences
 from fluxsched.executor.wire import PmiFence, PmiFenceDone
 from fluxsched.protocol.pmi import Failed, Fence, PmiEffect, PmiReply, PmiServer
 from fluxsched.system.processes import PATH_VARIABLE

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +34,7 @@ from tests.executor.test_hosts import Keeper
 from tests.executor.test_hosts import Site as Hosts
 from tests.transport.conftest import Driver
 from tests.transport.relayed import RelayedServer
-
-WAIT_S = 60.0
+from tests.waiting import WAIT_S, until
 
 
 class Site:
@@ -58,10 +56,7 @@ class Site:
         await self.until(lambda: len(self.server.items) > count)
         return client, self.server.items.pop().peer
 
-    async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not condition():
-                await asyncio.sleep(0.001)
+    until = staticmethod(until)
 
     def close(self) -> None:
         for client in self._clients:

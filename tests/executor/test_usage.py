@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
 from fluxsched.executor.base import JobLaunch, Reports, TaskSettings
-from fluxsched.executor.cleanup import clear_orphans
+from fluxsched.executor.cleanup import AHEAD, clear_orphans
 from fluxsched.executor.timed import TimedExecutor
 from fluxsched.executor.usage import TASK_ROWS_MAX, Meter, merged
 from fluxsched.system import processes
@@ -63,6 +64,83 @@ async def test_each_task_has_a_row_with_its_own_status_and_time(shop):
     tasks = shop.usage()["tasks"]
     assert [task["status"] & 0x7F for task in tasks] == [0, 11, 0]
     assert tasks[1]["wall_s"] < min(tasks[0]["wall_s"], tasks[2]["wall_s"])
+
+
+async def so_far(shop, jobid=1):
+    """What a running job has used so far; None if that is not known."""
+    answers = asyncio.Queue()
+    shop.executor.measure(jobid, answers.put_nowait)
+    return await asyncio.wait_for(answers.get(), 60)
+
+
+async def test_a_running_job_is_measured_with_all_processes_of_its_tasks(shop):
+    peak, _ = big()
+    burn = f"{sys.executable} -c 'b = b\"x\" * {peak}\nwhile True: pass'"
+    shop.start(f"if [ $FLUX_TASK_RANK = 1 ]; then ({burn}) & wait; else read line; fi", ntasks=2)
+
+    async def used_enough():
+        used = await so_far(shop)
+        return used if used and used["max_rss_bytes"] > peak and used["user_s"] > 0.2 else None
+
+    async with asyncio.timeout(60):
+        while (used := await used_enough()) is None:
+            await asyncio.sleep(0.01)
+    idle, busy = used["tasks"]
+    assert "max_rss_is_bound" not in used
+    assert busy["max_rss_bytes"] == used["max_rss_bytes"]
+    assert idle["max_rss_is_bound"]
+    assert idle["user_s"] < busy["user_s"] <= used["user_s"]
+    shop.executor.kill(1, signal.SIGKILL)
+    await shop.finished(1)
+    at_end = shop.usage()
+    assert at_end["user_s"] >= busy["user_s"], "although the shell that was killed had not waited for it"
+    assert (at_end["max_rss_bytes"] > peak, at_end["has_others"]) == (True, True)
+    assert await so_far(shop) is None
+
+
+async def test_all_who_ask_for_a_job_meanwhile_are_given_one_measurement(shop):
+    shop.start("read line")
+    async with asyncio.timeout(60):
+        while await so_far(shop) is None:
+            await asyncio.sleep(0.01)
+    found = []
+    for _ in range(1000):
+        shop.executor.measure(1, found.append)
+    await shop.until(lambda: len(found) == 1000)
+    assert len({id(one) for one in found}) <= 2
+    shop.executor.kill(1, signal.SIGKILL)
+    await shop.finished(1)
+
+
+async def test_what_a_killed_script_has_left_behind_counts(shop):
+    peak, _ = big()
+    shop.start(f"{sys.executable} -c 'b = b\"x\" * {peak}; print(1, flush=True); import signal; signal.pause()' & wait")
+    await shop.until(lambda: shop.text() == "1\n")
+    shop.executor.kill(1, signal.SIGKILL)
+    await shop.finished()
+    assert shop.usage()["max_rss_bytes"] > peak
+    assert "has_others" not in shop.usage()
+
+
+async def test_what_is_left_behind_counts_in_the_row_of_the_only_task_that_can_have_left_it():
+    meter = Meter(SystemClock())
+    pids = [os.posix_spawn("/bin/true", ["true"], {}) for _ in range(2)]
+    meter.opened(pids)
+    for task, pid in enumerate(pids):
+        meter.reaped(task, *os.wait4(pid, 0)[1:])
+    before = deepcopy(meter.total(2))
+    left = resource.struct_rusage([3.0, 4.0, 1 << 30, *[0] * 13])
+    meter.left_behind(1, left)
+    after = deepcopy(meter.total(2))
+    meter.left_behind(None, left)
+    last = meter.total(2)
+    meter.close()
+    assert after["tasks"][0] == before["tasks"][0]
+    assert after["tasks"][1]["user_s"] == pytest.approx(before["tasks"][1]["user_s"] + 3.0)
+    assert after["tasks"][1]["max_rss_bytes"] == after["max_rss_bytes"] == 1 << 40
+    assert "max_rss_is_bound" not in after["tasks"][1]
+    assert ("has_others" in after, last["has_others"], last["tasks"]) == (False, True, after["tasks"])
+    assert last["system_s"] == pytest.approx(before["system_s"] + 8.0)
 
 
 async def test_rows_of_tasks_are_bounded():
@@ -172,7 +250,7 @@ async def main():
     turns = Turns(SystemClock())
     def record(jobid, what, then):
         print(json.dumps(what), flush=True)
-        if mode == "open":
+        if mode == "open" and then is not None:
             turns.post(then)
     nothing = lambda *_: None
     executor = LocalExecutor(turns, Reports(nothing, nothing, nothing, record, nothing), 5.0)
@@ -274,6 +352,50 @@ def test_a_process_number_that_was_given_to_another_is_left_alone(innocent):
     record["start_ticks"] -= 1
     assert clear_orphans({7: record}, 5.0) == {7: "no process of the job was left"}
     assert innocent.poll() is None
+
+
+STARTER = """
+import os, sys
+def spawn(**variables):
+    return os.posix_spawn("/bin/sleep", ["sleep", "300"], variables, setpgroup=0)
+print(spawn(), spawn(FLUXSCHED_JOB_PATH="fOther"), spawn(FLUXSCHED_JOB_PATH="fOwn"), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_dead_starter_has_begun_is_found_by_its_session():
+    words = [sys.executable, "-c", STARTER]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as starter:
+        assert starter.stdout is not None
+        pids = unnamed, other, own = [int(word) for word in starter.stdout.readline().split()]
+        record = processes.identity(starter.pid, processes.boot_id(), "fOwn")
+        assert record is not None
+        ahead = {**record, AHEAD: True}
+        while (processes.path_of(other), processes.path_of(own)) != ("fOther", "fOwn"):
+            time.sleep(0.001)  # a spawn may return before the kernel shows the environment of the new program
+        assert f"process {own} of" in clear_orphans({7: ahead}, 5.0)[7]
+        assert [*map(alive, [*pids, starter.pid])] == [True, True, False, True]
+        starter.kill()
+    assert f"process {unnamed} of" in clear_orphans({7: ahead}, 5.0)[7]
+    assert [*map(alive, pids)] == [False, True, False]
+    os.kill(other, signal.SIGKILL)
+
+
+LOOKS_ITSELF = """
+import os, subprocess
+from fluxsched.executor.cleanup import AHEAD, clear_orphans
+from fluxsched.system import processes
+own = processes.identity(os.getpid(), processes.boot_id(), "fOwn")
+with subprocess.Popen(["sleep", "300"], env={}) as of_another_job:
+    print(clear_orphans({7: {**own, AHEAD: True}}, 5.0)[7], of_another_job.poll())
+    of_another_job.kill()
+"""
+
+
+def test_a_starter_that_looks_itself_leaves_the_others_of_its_session_alone():
+    words = [sys.executable, "-c", LOOKS_ITSELF]
+    said = subprocess.run(words, start_new_session=True, capture_output=True, text=True, check=True).stdout
+    assert said == "no process of the job was left None\n"
 
 
 def test_after_a_boot_nothing_is_looked_for(innocent):

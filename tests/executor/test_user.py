@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
+import signal
 import stat
 import subprocess
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +18,19 @@ import pytest
 
 from fluxsched.errors import Refused
 from fluxsched.executor.layout import make
-from fluxsched.executor.user import become
+from fluxsched.executor.user import CAPABILITY_VERSION, KEYCTL, KEYCTL_JOIN_SESSION_KEYRING, become
 from fluxsched.system.processes import group_living
 from tests.users import Account, make_account, remove_account
 
 pytestmark = pytest.mark.alone
 
 Shop = Any
+LIBC = ctypes.CDLL(None)
+SKIPPED = 77
 
 SHOWN = (
-    "/usr/bin/env; id -u; id -G; umask; grep -E '^(Cap(Prm|Eff|Amb)|Uid|Gid)' /proc/self/status; ls -l /proc/self/fd"
+    "/usr/bin/env; id -u; id -G; umask; grep -E '^(Cap(Inh|Prm|Eff|Amb)|Uid|Gid)' /proc/self/status; "
+    "ls -l /proc/self/fd"
 )
 
 
@@ -52,14 +59,12 @@ async def test_a_task_has_the_user_the_groups_and_no_power(site: Shop, ann: Acco
     assert f"\n{ann.uid}\n{groups}\n0022\n" in text
     assert f"Uid:\t{ann.uid}\t{ann.uid}\t{ann.uid}\t{ann.uid}" in text
     assert f"Gid:\t{ann.gid}\t{ann.gid}\t{ann.gid}\t{ann.gid}" in text
-    assert text.count("\t0000000000000000") == 3, "it has no capability"
+    assert text.count("\t0000000000000000") == 4, "it has no capability"
     descriptors = {line.split()[8] for line in text.splitlines() if " -> " in line}
     assert descriptors == {"0", "1", "2", "3"}, "3 is the directory that ls reads"
 
 
-async def test_roots_environment_is_not_passed_on(
-    site: Shop, ann: Account, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_roots_environment_is_not_passed_on(site: Shop, ann: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_ROOT", "x")
     assert await site.run("/usr/bin/env", userid=ann.uid, environment={"MINE": "1"}) == 0
     found = dict(line.split("=", 1) for line in site.text().splitlines())
@@ -147,6 +152,69 @@ def test_the_change_is_complete_or_refused(ann: Account) -> None:
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def exit_of(call: Callable[[], bool]) -> int:
+    """The status of a process of root that calls this: 0 for True."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(not call())
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_no_capability_is_inherited(ann: Account) -> None:
+    def has_none() -> bool:
+        everything = (ctypes.c_uint32 * 6)(*[0xFF, 0xFF, 0xFF, 0, 0, 0])
+        assert LIBC.capset((ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0), everything) == 0
+        assert "CapInh:\t00000000000000ff" in Path("/proc/self/status").read_text()
+        become(ann.uid)
+        return "CapInh:\t0000000000000000" in Path("/proc/self/status").read_text()
+
+    assert exit_of(has_none) == 0
+
+
+def test_the_keys_of_roots_session_are_not_the_users(ann: Account) -> None:
+    keyctl, add_key = KEYCTL[os.uname().machine], {"x86_64": 248, "aarch64": 217}[os.uname().machine]
+    session, read = -3, 11
+
+    def is_hidden() -> bool:
+        if LIBC.syscall(keyctl, KEYCTL_JOIN_SESSION_KEYRING, None) < 0:
+            os._exit(SKIPPED)
+        key = LIBC.syscall(add_key, b"user", b"fluxsched-test", b"secret", 6, session)
+        assert key > 0
+        assert LIBC.syscall(keyctl, read, key, None, 0) == 6
+        become(ann.uid)
+        return bool(LIBC.syscall(keyctl, read, key, None, 0) < 0)
+
+    status = exit_of(is_hidden)
+    if status == SKIPPED:
+        pytest.skip("this kernel or container has no keyrings")
+    assert status == 0
+
+
+def test_what_is_not_a_program_yet_has_memory_of_root_and_is_closed_to_its_user(ann: Account) -> None:
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            become(ann.uid)
+            os.write(writes, b"x")
+            signal.pause()
+        finally:
+            os._exit(2)
+    os.close(writes)
+    try:
+        assert os.read(reads, 1) == b"x"
+        for name in ("environ", "mem"):
+            assert ann.run(partial(open, f"/proc/{child}/{name}")).startswith("PermissionError"), name
+        assert ann.run(lambda: os.listdir(f"/proc/{child}/fd")).startswith("PermissionError")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reads)
 
 
 async def test_the_temporary_directory_is_the_users_alone(site: Shop, ann: Account, bob: Account) -> None:

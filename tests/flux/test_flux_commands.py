@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
 import re
 import subprocess
 from pathlib import Path
@@ -109,6 +111,19 @@ async def test_jobs_are_canceled_signalled_and_waited_for(run):
     assert "Canceled 1 job" in await run("cancel --all")
     assert re.findall(r" (CA|F) ", await run("jobs -a")) == ["CA", "CA", "F"]
     assert '"canceled":2' in await run("job stats")
+
+
+async def test_nextflow_submits_a_script_polls_it_and_reads_its_log(run, tmp_path):
+    """Run the lines that Nextflow's executor `flux` makes; it reads a job's id and the two columns of `flux jobs`."""
+    (tmp_path / ".command.run").write_text("pwd\n")
+    log = tmp_path / ".command.log"
+    options = f"--job-name=nf-first --output={log} --cores-per-task=2 --time-limit=05"
+    jobid = (await run(f"submit --setattr=cwd={tmp_path} {options} /bin/bash .command.run")).strip()
+    assert re.fullmatch("[ƒf].+", jobid)
+    await run(f"job wait-event {jobid} clean")
+    assert log.read_text() == f"{tmp_path}\n"
+    poll = f"jobs --suppress-header --since=-15m --user={pwd.getpwuid(os.getuid()).pw_name}"
+    assert await run(poll, "--format={id.f58} {status_abbrev}") == f"{jobid} CD\n"
 
 
 async def test_what_is_not_there_is_said(run):

@@ -230,6 +230,7 @@ class ZmqEndpoint:
         self._peer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("endpoint", ["zmq", "local"])
 async def test_every_topic_survives_payloads_that_chance_made(world, monkeypatch, endpoint):
     monkeypatch.chdir(world.directory)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from fluxsched.core.jobspec import wrap
+from fluxsched.flux import endpoint
 from fluxsched.flux import endpoint as endpoint_logs
-from fluxsched.flux import endpoint_jobs
-from fluxsched.flux.endpoint_jobs import SLICE_JOBS, UNSERVED
+from fluxsched.flux.endpoint import SLICE_JOBS, UNSERVED
 from fluxsched.services import history
 from fluxsched.system.clock import SystemClock
 from tests.flux import conftest
@@ -133,7 +133,7 @@ async def test_waitable_jobs_are_waited_for_once(flux):
 
 
 async def test_so_many_ended_jobs_are_kept_for_their_waiters(flux, monkeypatch):
-    monkeypatch.setattr(endpoint_jobs, "ENDED_MAX", 1)
+    monkeypatch.setattr(endpoint, "ENDED_MAX", 1)
     first, second = [await flux.submit("true", flags=4) for _ in range(2)]
     for jobid in (first, second):
         await flux.events(jobid)
@@ -207,8 +207,8 @@ async def test_history_is_a_slice(bare):
 
 
 async def test_history_is_limited(bare, monkeypatch):
-    assert endpoint_jobs.HISTORY_JOBS_MAX >= 1000
-    monkeypatch.setattr(endpoint_jobs, "HISTORY_JOBS_MAX", 2)
+    assert endpoint.HISTORY_JOBS_MAX >= 1000
+    monkeypatch.setattr(endpoint, "HISTORY_JOBS_MAX", 2)
     jobids = [await bare.submit("true", urgency=0) for _ in range(3)][::-1]
     assert (await bare.ok("job-manager.history.get", {"slice": "[:]"}))["jobs"] == jobids[:2]
 
@@ -254,6 +254,7 @@ async def test_who_was_told_or_is_gone_is_not_remembered(flux, eventually):
     assert jobid not in logs
 
 
+@pytest.mark.slow
 async def test_a_long_list_comes_in_pieces(bare):
     for _ in range(450):
         await bare.submit("true", urgency=0)
@@ -404,6 +405,12 @@ async def test_a_report_has_all_that_ended_until_now_and_what_runs(world, flux):
         assert {name: row["jobs"] for name, row in (await report(site, "bank")).items()} == {"x": 2, "y": 1}
         assert {name: row["jobs"] for name, row in (await report(site, "group")).items()} == {"default": 3}
         assert (await report(site, max_entries=1)).keys() <= users.keys()
+        by_day = await report(site, "queue", since=time.time() - 2 * 86_400, days=True)
+        assert {name: row["cores"] for name, row in by_day.items()} == {"batch": 16, "debug": 16}
+        for row in by_day.values():
+            assert row["core_seconds"] > 0.0
+            assert sum(row["days"]) == pytest.approx(row["core_seconds"])
+        assert users[str(ANN)]["days"] is None
         assert users[str(ANN)]["results"]["completed"] == users[str(ANN)]["waits"] == 2
         become(site, os.getuid(), 5)
         await site.ok("job-manager.cancel", {"id": long, "note": ""})

@@ -18,6 +18,7 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.role import Role
 from fluxsched.errors import LocalProtocolError
 from fluxsched.flux.endpoint import ABSENT
+from fluxsched.messaging.peers import NO_USER
 from fluxsched.protocol.topics import LOCAL_TOPICS, RIGHTS, Scope
 
 # What stock clients ask about resources and the instance: what Flux 0.88 was seen to answer is there, in its types.
@@ -263,7 +264,7 @@ async def test_the_answer_to_a_large_request_comes_back_whole(four):
 
 GUEST, ADMIN, OWNER_AS_OTHER, KEEPER = 6, 14, 21, 36
 ANN, BOB = os.getuid() + 1, os.getuid() + 2
-SILENT = {"instance.goodbye", "agent.heartbeat"}
+SILENT = {"instance.goodbye", "instance.renounce", "agent.heartbeat"}
 PRIVATE = "[[resource.config]]\nhosts = 'a'\ncores = '0-3'\n[access]\nprivate-jobs = true\n"
 
 
@@ -312,13 +313,33 @@ async def test_each_topic_is_refused_to_those_below_its_role_and_to_no_others(si
     assert not site.instance.ended.done()
 
 
+async def test_who_gives_up_its_rights_is_a_guest_without_jobs(site):
+    """For good, and whoever it claims to be; all answers are to a guest."""
+    theirs = await submitted(site, ANN)
+    become(site, os.getuid(), 5)
+    await site.ok("instance.renounce")
+    for userid, rolemask in ((os.getuid(), OWNER_AS_OTHER), (ANN, ADMIN), (ANN, GUEST)):
+        become(site, userid, rolemask)
+        tags = [site.open(topic, {"id": theirs}, flags=0x0B) for topic in ("instance.info", "job-manager.cancel")]
+        become(site, NO_USER, GUEST)
+        found, (errnum, _) = (await site.next(tags[0]))[1], await site.next(tags[1])
+        assert (found["role"], found["userid"], errnum) == ("guest", NO_USER, errno.EPERM)
+    assert theirs in {job["id"] for job in (await site.ok("job-manager.list"))["jobs"]}
+    for topic in RIGHTS:
+        if topic in SILENT | WAITS or (topic.endswith("-cancel") and not denied(topic, Role.GUEST)):
+            continue
+        errnum, said = await site.ask(topic, {})
+        assert (errnum == errno.EPERM) == denied(topic, Role.GUEST), (topic, errnum, said)
+    assert not site.instance.ended.done()
+
+
 WAITS = {"job-manager.drain", "job-manager.idle", "resource.monitor-waitup", "state-machine.wait"}
 """Answered later, perhaps."""
 
 
 async def test_a_guests_submission_says_whom_jobs_run_as(site):
     become(site, ANN, GUEST)
-    for topic in ("job-manager.submit", "job-ingest.submit"):
+    for topic in ("job-manager.submit", "job-manager.when", "job-ingest.submit"):
         errnum, text = await site.ask(topic, {"jobspec": {}, "J": "{}"})
         assert errnum == errno.EPERM
         assert "the user of the instance, with all access of that user: only the owner may submit them" in text

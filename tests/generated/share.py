@@ -16,15 +16,15 @@ from fluxsched.core.build import BUILD, COMPILED
 T = TypeVar("T")
 
 ALL = BUILD == COMPILED or os.environ.get("FLUXSCHED_CASES") == "all"
-SHARE = 8
-"""Of so many cases the plain build tries one."""
+SHARE, DEAR = 8, 32
+"""Of so many cases the plain build tries one, and of those that cost most."""
 
 
-def examples(number: int) -> int:
+def examples(number: int, share: int = SHARE) -> int:
     """How many are tried of so many, at least one."""
-    return number if ALL else -(-number // SHARE)
+    return number if ALL else -(-number // share)
 
 
-def first(cases: Sequence[T]) -> Sequence[T]:
+def first(cases: Sequence[T], share: int = SHARE) -> Sequence[T]:
     """Those that are tried of these; what the first do not show comes in the compiled build only."""
-    return cases[: examples(len(cases))]
+    return cases[: examples(len(cases), share)]

@@ -12,19 +12,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluxsched import history as accounting
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import Sharing
 from fluxsched.errors import LimitExceeded, Refused
-from fluxsched.history import accounting
-from fluxsched.history.accounting import JobAccounting, ended_job
+from fluxsched.history import JobAccounting, ended_job
 from fluxsched.jobs import manager
 from fluxsched.jobs.job import Job, Usage
 from fluxsched.jobs.queues import JobQueue, QueueConfig
-from fluxsched.services.history import RunningUse, Span, read_accounts, running_use, whole
+from fluxsched.services.history import (
+    DAY_ROWS_MAX,
+    DAYS_MAX,
+    RunningUse,
+    Span,
+    by_days,
+    days_of,
+    read_accounts,
+    read_days,
+    response,
+    running_use,
+    whole,
+)
 from fluxsched.store.jobs import pack_events, read_ended
 from fluxsched.store.schema import DAY, HOUR, SUMS
 from fluxsched.store.store import QUERIES_WAITING_MAX, Queries, Store, ThreadedWriter
-from fluxsched.system.clock import SystemClock
+from fluxsched.system.clock import SystemClock, local_day
 from fluxsched.system.loop import Turns
 from tests.history.by_hand import BEGIN_S, ByHand
 
@@ -188,6 +200,7 @@ def test_use_is_counted_in_the_hours_in_which_it_was(world):
     assert world.rows("SELECT sum(cpu_s), sum(cpu_core_s) FROM usage") == [(pytest.approx(34_560.0), 43_200.0)]
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.tuples(st.floats(0.0, 4 * 86_400.0), st.floats(0.0, 90 * 86_400.0)), max_size=6))
 def test_however_it_is_spread_the_use_is_what_it_was(tmp_path_factory, ended):
@@ -354,6 +367,39 @@ def test_what_runs_still_has_used_what_it_held(elastic_world):
     found = steps[-1]
     assert isinstance(found, RunningUse)
     assert found.total == [1, 900.0 * 6 + 600.0 * 6 + 300.0 * 2, (900.0 * 6 + 600.0 * 6 + 300.0 * 2) / 2]
+
+
+def test_each_day_has_what_was_used_in_it(world):
+    midnight = local_day(BEGIN_S + DAY)
+    world.accounting.ended(job(midnight + 600.0, 1800.0), "COMPLETED")
+    world.accounting.write()
+    world.flush()
+    runs = job(midnight + DAY, DAY + 60.0)
+    span = Span(midnight - 3600, midnight + 3600, midnight + 600.0)
+    days = days_of(span)
+    assert days == [local_day(midnight - 3600), midnight]
+    (*_, running) = running_use({1: runs}, [1], span, "property", None, {}.get, days)
+    stored = read_days(world.store.read, span, "property", None, days)
+    assert stored == {"gpu": [4800.0, 2400.0], "ib": [4800.0, 2400.0]}
+    assert read_days(world.store.read, span, "queue", 7, days) == {}
+    accounts = read_accounts(world.store.read, span, "property", None)
+    answer = by_days(response("property", span, accounts, running, 0, True), days, stored, running, {"gpu": 8})
+    assert answer.days == days
+    assert [(row.name, row.days, row.cores) for row in answer.rows] == [
+        ("gpu", [5040.0, 4800.0], 8), ("ib", [5040.0, 4800.0], None)
+    ]  # fmt: skip
+    assert [sum(row.days) for row in answer.rows] == [row.core_seconds for row in answer.rows]
+
+
+def test_a_report_by_days_is_limited(world):
+    span = Span(0, (DAYS_MAX + 1) * DAY, BEGIN_S)
+    with pytest.raises(LimitExceeded, match=rf"more than {DAYS_MAX} days.*give a later since"):
+        days_of(span)
+    running = RunningUse({str(at): [1.0, 1.0, 0.0] for at in range(DAY_ROWS_MAX + 1)}, [0.0] * 3, {})
+    answer = response("user", span, world.report("user"), running, 0, True)
+    assert len(answer.rows) == DAY_ROWS_MAX + 1
+    cut = by_days(answer, [0], {}, running, {})
+    assert (len(cut.rows), cut.left_out) == (DAY_ROWS_MAX, 1)
 
 
 # Long queries: in another thread, some at most, and a fault in one is told to who asked.

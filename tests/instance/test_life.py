@@ -32,6 +32,7 @@ from fluxsched.instance.instance import Instance, StateLock, kept_run_directory,
 from fluxsched.instance.launch import StartOptions, settings_of
 from fluxsched.system.files import OWNER_NAME, PREFIX
 from tests.site import alive
+from tests.waiting import WAIT_S
 
 # What a restart with the same state directory finds again: after a clean end, and after kill -9.
 
@@ -332,6 +333,7 @@ def starters():
         process.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
 def test_instances_that_start_together_sweep_only_the_dead(left, base, dead_pid, starters):
     dead = [left(pid=dead_pid) for _ in range(100)]
@@ -476,9 +478,6 @@ def test_one_that_closes_each_connection_is_given_up(monkeypatch):
 
 
 # An instance within a program: entered means ready, in time or with an error; its paths may be texts.
-
-
-WAIT_S = 60.0
 
 
 @pytest.fixture(autouse=True)

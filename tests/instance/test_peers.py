@@ -44,6 +44,7 @@ async def test_a_peer_that_does_not_read_is_cut_off_and_others_go_on(world, even
     site.check()
 
 
+@pytest.mark.slow
 async def test_an_acquirer_that_reads_slowly_gets_the_sum(world, eventually):
     """While bytes wait for it, its changes merge; one timer looks after all of them."""
     site = await world.bare(unsent_limit_bytes=64 << 20)
@@ -69,6 +70,7 @@ async def test_an_acquirer_that_reads_slowly_gets_the_sum(world, eventually):
     assert changes == [{"type": "offline", "targets": "2"}]
 
 
+@pytest.mark.slow
 async def test_an_acquirer_that_never_reads_is_ended_when_too_much_waits(world, eventually):
     """What cannot merge is bounded as well: the stream ends with an error, and the group is free."""
     site = await world.bare(unsent_limit_bytes=64 << 20)
@@ -89,6 +91,7 @@ async def test_an_acquirer_that_never_reads_is_ended_when_too_much_waits(world, 
     assert (answer.errnum, str(PENDING_CHANGES_MAX) in answer.payload) == (errno.EOVERFLOW, True)
 
 
+@pytest.mark.slow
 async def test_everything_of_a_lost_peer_ends(world, timed, eventually):
     """A killed process: its acquisition, streams, agent, waits and scheduling end; what it had sent is done."""
     site = await world.bare(config="[[resource.config]]\nhosts='host[0-1]'\ncores='0'")
@@ -151,6 +154,7 @@ async def test_an_identity_used_again_is_another_peer(world, eventually):
     await eventually(lambda: not site.router.peers)
 
 
+@pytest.mark.slow
 async def test_twenty_thousand_requests_of_one_client(world, timed):
     """All are in flight at once: as many waits for one held job, and nobody else waits for them."""
     count = 20_000
@@ -167,6 +171,7 @@ async def test_twenty_thousand_requests_of_one_client(world, timed):
     assert all(peer.in_flight == 0 for peer in site.router.peers.values())
 
 
+@pytest.mark.slow
 async def test_twenty_thousand_requests_one_by_one_message(world):
     """Somebody who knows no bundles: each request and each answer is a message of its own."""
     peer = world.second(await world.bare())
@@ -247,6 +252,7 @@ async def test_a_service_that_answers_nonsense_is_cut_off_alone(world, timed):
     site.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "payload",
     [
@@ -339,6 +345,7 @@ async def beat(agent, stop):
         await asyncio.sleep(0.03)
 
 
+@pytest.mark.slow
 async def test_a_process_stands_for_a_host_falls_silent_and_comes_back(world, acquired):
     """SIGSTOP: torpid, then offline; SIGCONT: the next heartbeat brings it back; SIGKILL: offline at once."""
     site = await world.bare(config=RESOURCE.format(torpid="1500ms", offline="4s") + HOSTS)

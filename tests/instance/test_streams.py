@@ -70,6 +70,7 @@ async def test_a_reader_in_the_turn_of_an_event_gets_it_once(world):
         assert seen.count("drain") == seen.count("undrain") == 1
 
 
+@pytest.mark.slow
 async def test_the_history_is_bounded_and_says_so(world):
     """Also after a restart, and in the store."""
     statedir = world.directory / "state"
@@ -298,6 +299,7 @@ JOINS_EVERY = 10
 OUTPUT_BYTES = 3_000_000
 
 
+@pytest.mark.slow
 async def test_history_and_news_meet_without_gap_or_overlap(world):
     site = await world.instance()
     peer = world.second(site)

@@ -17,8 +17,9 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.instance.assembly import EnclosedTargets, cannot_reload, grace_of
+from fluxsched.instance.enclosing import EnclosedTargets, cannot_reload, grace_of
 from tests.r import r_of
+from tests.waiting import until
 
 # Acquisition on the wire, in both dialects, as somebody else's client reads it (RFC 28 and its draft with groups).
 
@@ -425,6 +426,7 @@ async def test_an_exception_for_targets_that_a_job_does_not_hold_is_none(world, 
     assert "exception" in await events_of(user, jobid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [False, True])
 async def test_a_typed_scheduler_vanishes_during_a_shrink(world, timed, eventually, again):
     """Its jobs may still run: nothing is in B before they are gone, and the exception is raised once."""
@@ -511,7 +513,6 @@ async def test_assigns_are_refused_whole(world):
 # An instance inside an elastic job: its targets come and go with what the job has.
 
 
-WAIT_S = 60.0
 NESTED = Jobspec.from_command(["flux", "broker", "-Sbroker.rc2_none=1"], nodes="1-3", exclusive=True, elastic=True)
 
 
@@ -523,18 +524,13 @@ async def event_of(user, stream, name):
                 return dict(event["context"])
 
 
-async def when(condition):
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
-async def until(handle, jobid, name):
+async def reached(handle, jobid, name):
     async for message in handle.stream("job-manager.eventlog", {"id": jobid, "follow": True}):
         if any(event["name"] == name for event in message["events"]):
             return
 
 
+@pytest.mark.slow
 async def test_it_grows_with_its_job_and_leaves_what_the_job_gives_back(world):
     site = await world.bare(fake="4x2")
     sched, user = world.second(site), world.second(site)
@@ -547,12 +543,12 @@ async def test_it_grows_with_its_job_and_leaves_what_the_job_gives_back(world):
     async with AsyncHandle(memo[ADDRESS_KEY]) as inner:
         each = Jobspec.from_command(["sleep", "300"], nodes=1, exclusive=True).to_json()
         jobs = [(await inner.rpc("job-manager.submit", {"jobspec": each}))["id"] for _ in range(3)]
-        await until(inner, jobs[1], "start")
+        await reached(inner, jobs[1], "start")
         await sched.ok("job-manager.sched-grow", {"id": jobid, "R": r_of("3")})
-        await until(inner, jobs[2], "start")
+        await reached(inner, jobs[2], "start")
         await sched.ok("job-manager.sched-shrink", {"id": jobid, "ranks": "1", "note": "for another"})
         assert await event_of(user, log, "release") == {"ranks": "1", "final": False}
-        await until(inner, jobs[1], "clean")
+        await reached(inner, jobs[1], "clean")
         found = (await inner.rpc("job-manager.list", {}))["jobs"]
         assert [job["id"] for job in found if job["state"] == "RUN"] == [jobs[2], jobs[0]]
     errnum, said = await user.refused("job-manager.released", {"id": jobid + 1, "ranks": "0"})
@@ -567,15 +563,15 @@ async def test_a_target_that_returns_is_its_old_self_and_one_that_was_left_is_to
     targets = EnclosedTargets(outer, parts.resource, parts.agents, parts.effects, lambda left: told.append(str(left)))
     turns = parts.turns
     turns.post(lambda: targets.follow(outer.without(Idset.parse("5,9")), 1.0))
-    await when(lambda: told == ["5,9"])
+    await until(lambda: told == ["5,9"])
     assert str(module.lost) == "1,3"
     turns.post(lambda: targets.follow(outer.without(Idset.parse("9")), 1.0))
-    await when(lambda: told == ["5,9", "9"])
+    await until(lambda: told == ["5,9", "9"])
     assert str(module.lost) == "3"
     assert str(module.usable("default")) == "0-2"
     moved = ResourceSet.parse(r_of("0")).rerank_by({0: 11})
     turns.post(lambda: targets.follow(outer.without(Idset.parse("9")) | moved, 1.0))
-    await when(lambda: str(module.usable("default")) == "0-2,4")
+    await until(lambda: str(module.usable("default")) == "0-2,4")
 
 
 def test_the_grace_time_is_that_of_the_instance_around():

@@ -9,25 +9,25 @@ from typing import Any
 import pytest
 
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.job_text import Why
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.jobs.effects import (
+from fluxsched.core.reasons import Why
+from fluxsched.jobs.job import Job
+from fluxsched.jobs.manager import JobManager
+from fluxsched.jobs.query import EVERY_JOB, JobQuery, list_jobs, why
+from fluxsched.jobs.states import (
     Effect,
     GrowShells,
     Kill,
     Persist,
     ShrinkShells,
     StartShells,
+    State,
     TargetsFreed,
     TargetsGranted,
     ToScheduler,
 )
-from fluxsched.jobs.job import Job
-from fluxsched.jobs.manager import JobManager
-from fluxsched.jobs.query import EVERY_JOB, JobQuery, list_jobs, why
-from fluxsched.jobs.states import State
 from fluxsched.jobs.table import JobResult, result
-from fluxsched.protocol.messages.sched import AllocRequest, FreeRequest
+from fluxsched.protocol.messages.jobs import AllocRequest, FreeRequest
 from tests.r import r_of as r_of_hosts
 
 USER = 1000
@@ -47,7 +47,8 @@ class World:
     def __init__(self, queues: dict[str, Any] | None = None, **options: Any) -> None:
         self.last_id = 1000
         self.manager = manager = JobManager(self.new_id, queues, **options)
-        self.parts = (manager.requests, manager.execution, manager.allocation, manager.queue_control, manager, self)
+        self.parts = (manager.requests, manager.execution, manager.allocation, manager.queue_control, manager)
+        self.parts += (self, manager.requests.reservations)
         self.now_s = 100.0
         self.stored: dict[int, dict[str, Any]] = {}
         self.held: dict[int, Idset] = {}
@@ -95,7 +96,7 @@ class World:
                 del self.held[effect.jobid]
 
     def submit(self, jobid: int = 1, spec: Jobspec | None = None, **options: Any) -> list[Effect]:
-        return self.do("submit", jobid, spec or make_spec(), userid=USER, **options)
+        return self.do("submit", jobid, spec or make_spec(), **{"userid": USER, **options})
 
     def scheduler(self, name: str = "sched", groups: tuple[str, ...] = ("default",), limit: int | None = None) -> Any:
         hello = self.manager.allocation.hello(name, groups)

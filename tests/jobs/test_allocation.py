@@ -6,10 +6,9 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import Refused, RemoteProtocolError
-from fluxsched.jobs.effects import ToScheduler
 from fluxsched.jobs.queues import QueueConfig
-from fluxsched.jobs.states import State
-from fluxsched.protocol.messages.sched import (
+from fluxsched.jobs.states import State, ToScheduler
+from fluxsched.protocol.messages.jobs import (
     AllocRequest,
     FreeRequest,
     HelloResponse,

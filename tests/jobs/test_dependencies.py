@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
+from fluxsched.core.outages import Outage, Outages
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.jobs.dependencies import DEPENDENCIES_MAX, parse_dependencies
-from fluxsched.jobs.effects import WakeAt
-from fluxsched.jobs.states import State
+from fluxsched.jobs.states import State, WakeAt
 
 
 def on(*pairs):
@@ -104,6 +105,7 @@ def test_one_that_can_never_be_met_at_submission(world, spec):
     assert world.state(2) is State.INACTIVE
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_failures_needs_no_stack(world, spec):
     manager = world.manager
     world.submit(1)
@@ -128,6 +130,139 @@ def test_two_thousand_jobs_become_runnable_in_one_instant(world, spec):
     sent = world.sent()
     assert len(sent) == 2000
     assert sent == sorted(sent, key=lambda jobid: (-(jobid % 16), jobid))
+
+
+def test_a_job_that_can_no_longer_be_over_by_its_deadline_ends(world, spec):
+    with pytest.raises(Refused, match="the deadline of the job is in 58s, and its limit is 1m: give a later one"):
+        world.submit(1, spec(deadline_s=160.0, duration_s=60.0))
+    with pytest.raises(Refused, match="the deadline of the job is over: give a later one"):
+        world.submit(1, spec(deadline_s=100.0))
+    said = (
+        "is in 196s, its begin-time in 136s, and its limit is 1m: give a later one, or a shorter limit, or an earlier"
+    )
+    with pytest.raises(Refused, match=said):
+        world.submit(1, spec(deadline_s=300.0, duration_s=60.0, **on(("begin-time", 240))))
+    world.submit(1, spec(deadline_s=300.0, duration_s=60.0))
+    assert world.of(WakeAt) == [WakeAt(240.0)]
+    world.submit(2, spec(deadline_s=300.0))
+    world.submit(3, spec(deadline_s=300.0, duration_s=60.0, **on(("begin-time", 239))))
+    world.submit(4, spec(deadline_s=300.0))
+    world.grant(4)
+    world.submit(5, spec(deadline_s=400.0, duration_s=200.0))
+    world.do("update", 5, {"attributes.system.duration": 160.0})
+    world.now_s = 240.0
+    world.do("due")
+    assert world.contexts(1, "exception") == [
+        {"type": "deadline", "severity": 0, "note": "it can no longer be over by its deadline: its limit is 1m"}
+    ]
+    assert [world.state(jobid).name for jobid in (2, 3, 4, 5)] == ["SCHED", "INACTIVE", "RUN", "INACTIVE"]
+    assert world.of(WakeAt)[-1] == WakeAt(300.0)
+    world.now_s = 300.0
+    world.do("due")
+    assert world.contexts(2, "exception")[0]["note"] == "it has not started by its deadline"
+    assert world.state(4).name == "RUN"
+
+
+def test_a_deadline_is_kept_over_a_restart(world, new_world, spec):
+    world.submit(1, spec(deadline_s=300.0))
+    again = new_world()
+    again.perform(again.manager.restore(world.rows(), 200.0).effects)
+    assert again.of(WakeAt) == [WakeAt(300.0)]
+
+
+def reserved(from_s=200.0, until_s=300.0, **options):
+    return Outages([Outage("course", Idset(1), from_s, until_s, is_reservation=True, **options)])
+
+
+def test_a_job_waits_for_its_reservation_and_ends_with_it(world, new_world, spec):
+    world.do("change", reserved())
+    for jobid in (1, 2):
+        world.submit(jobid, spec(reservation="course", duration_s=99.0))
+    assert world.contexts(1, "dependency-add") == [{"description": "reservation=course"}]
+    assert world.why(1).when == "not before its reservation begins: see fluxsched reserve list"
+    world.do("change", reserved(150.0))  # it is moved
+    assert world.sent() == []
+    again = new_world()
+    again.scheduler()
+    again.perform(again.manager.restore(world.rows(), 100.0).effects)
+    for site in (world, again):
+        site.now_s = 200.0
+        site.do("change", reserved())
+        assert site.sent() == [1, 2]
+        site.submit(3, spec(reservation="course", duration_s=50.0))
+        assert site.state(3).name == "SCHED"
+        site.grant(1)
+        site.do("change", Outages())
+        assert [site.state(jobid).name for jobid in (1, 2, 3)] == ["RUN", "INACTIVE", "INACTIVE"]
+        note = "reservation 'course' is over, or was removed"
+        assert [site.contexts(jobid, "exception")[0]["note"] for jobid in (2, 3)] == [note, note]
+
+
+def test_jobs_whose_reservation_is_no_more_after_a_restart_end(world, new_world, spec):
+    world.do("change", reserved())
+    world.submit(1, spec(reservation="course", duration_s=99.0))
+    again = new_world()
+    again.perform(again.manager.restore(world.rows(), 100.0).effects)
+    again.do("change", Outages())
+    assert again.state(1).name == "INACTIVE"
+
+
+def test_a_job_that_its_reservation_no_longer_holds_ends_and_keeps_nobody_waiting(world, new_world, spec):
+    world.do("change", reserved())
+    for jobid in (1, 2):
+        world.submit(jobid, spec(reservation="course", duration_s=60.0))
+    again = new_world()
+    again.scheduler()
+    again.perform(again.manager.restore(world.rows(), 100.0).effects)
+    for site in (world, again):
+        site.do("change", reserved())
+        site.now_s = 200.0
+        site.do("change", reserved(until_s=290.0))  # it ends earlier
+        site.grant(1)
+        site.now_s = 227.0
+        site.do("due")
+        assert [site.state(jobid).name for jobid in (1, 2)] == ["RUN", "SCHED"]
+        site.do("change", reserved())  # as late as before
+        site.now_s = 230.0
+        site.do("due")
+        assert site.state(2).name == "SCHED"
+        site.now_s = 240.0
+        site.do("due")
+        assert [site.state(jobid).name for jobid in (1, 2)] == ["RUN", "INACTIVE"]
+        [ended] = site.contexts(2, "exception")
+        assert (ended["type"], ended["note"]) == (
+            "reservation",
+            "it can no longer be over when its reservation ends: its limit is 1m",
+        )
+
+
+def test_a_job_waits_for_the_next_time_of_a_reservation_that_recurs(world, spec):
+    world.do("change", reserved(every_s=1000.0))
+    world.submit(1, spec(reservation="course", duration_s=60.0))
+    world.now_s = 290.0
+    world.do("change", reserved(every_s=1000.0))
+    world.do("due")
+    assert world.state(1).name == "SCHED"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"reservation": "x"}, "there is no reservation 'x', or it is over; there is only course"),
+        ({"duration_s": 100.0}, r"a limit of 100s and would run on after reservation 'course': give .* at most 1.65m"),
+        ({}, "no time limit and would run on"),
+        ({"userid": 8}, "reservation 'course' is for other users"),
+        (
+            {"nodes": 2, "duration_s": 50.0},
+            r"the job needs 2 nodes, and reservation 'course' has 1: ask for at most 1 \(--nodes\)",
+        ),
+    ],
+)
+def test_what_cannot_run_in_its_reservation_is_refused(world, spec, options, said):
+    world.do("change", reserved(users=(7,)))
+    userid = options.pop("userid", 7)
+    with pytest.raises(Refused, match=said):
+        world.do("submit", 1, spec(**{"reservation": "course", **options}), userid=userid)
 
 
 def test_begin_time(world, spec):

@@ -11,12 +11,11 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidTransition, Refused, RemoteProtocolError
 from fluxsched.jobs import table
-from fluxsched.jobs.effects import GrowShells, ShrinkShells, TargetsFreed, TargetsGranted, ToScheduler
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.query import EVERY_JOB, list_jobs
-from fluxsched.jobs.states import State
+from fluxsched.jobs.states import GrowShells, ShrinkShells, State, TargetsFreed, TargetsGranted, ToScheduler
 from fluxsched.jobs.table import used
-from fluxsched.protocol.messages.sched import FreeRequest
+from fluxsched.protocol.messages.jobs import FreeRequest
 from tests.jobs.elastic import elastic, grow, ids, parts, r_of, released, shrink, started
 
 # Elastic jobs: what a running job may be given and made to leave, and what each step stores.

@@ -9,21 +9,23 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
-from fluxsched.jobs.effects import (
+from fluxsched.jobs.job import sched_jobspec
+from fluxsched.jobs.manager import JobManager, read
+from fluxsched.jobs.queues import JobQueue, QueueConfig
+from fluxsched.jobs.requests import EXCEPTIONS_MAX, JOBS_ACTIVE_MAX, NAME_CHARS_MAX, NOTE_CHARS_MAX, check_submitted
+from fluxsched.jobs.states import (
+    KEYS_MAX,
+    MEMO_CHARS_MAX,
     Kill,
     Persist,
     StartShells,
+    State,
     TargetsFreed,
     TargetsGranted,
     ToScheduler,
     UpdateDone,
 )
-from fluxsched.jobs.job import sched_jobspec
-from fluxsched.jobs.manager import JobManager, read
-from fluxsched.jobs.queues import JobQueue, QueueConfig
-from fluxsched.jobs.requests import EXCEPTIONS_MAX, JOBS_ACTIVE_MAX, NAME_CHARS_MAX, NOTE_CHARS_MAX, check_submitted
-from fluxsched.jobs.states import KEYS_MAX, MEMO_CHARS_MAX, State
-from fluxsched.protocol.messages.sched import (
+from fluxsched.protocol.messages.jobs import (
     AllocRequest,
     ExpirationRequest,
     FreeRequest,
@@ -466,7 +468,7 @@ def test_an_attribute_of_ours_that_means_nothing_is_refused_where_a_job_is_submi
     check_submitted(Jobspec.parse(raw))
     raw["attributes"]["system"]["fluxsched"]["max_hops"] = 2
     stored = Jobspec.parse(raw)
-    told = "attributes.system.fluxsched.max_hops: unknown; known: elastic, max-hops, requeue"
+    told = "attributes.system.fluxsched.max_hops: unknown; known: deadline, elastic, max-hops, notify, requeue"
     with pytest.raises(InvalidValue, match=told):
         check_submitted(stored)
 
@@ -523,3 +525,19 @@ def test_a_job_that_has_ended_takes_no_memo(alone):
     alone.end(1)
     with pytest.raises(Refused, match="has ended"):
         alone.manager.requests.memo(1, {"x": 1}, 200.0)
+
+
+def test_a_job_submitted_while_no_scheduler_is_ready_is_sent_as_unjudged_once(world):
+    def sent_again() -> list[bool]:
+        world.do("scheduler_lost", "sched")
+        if not world.manager.jobs.active:
+            world.submit(1)
+        _, _, effects = world.scheduler()
+        return [each.message.unjudged for each in effects if isinstance(each, ToScheduler)]
+
+    assert sent_again() == [True]
+    assert sent_again() == [False], "the first one has judged it"
+    world.do("scheduler_lost", "sched")
+    world.submit(2)
+    world.do("cancel", 2, 1000, "")
+    assert world.manager.allocation._lifecycle.links.unjudged == set()

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from fluxsched.cli.jobs import FIELDS
 from fluxsched.core.idset import Idset
-from fluxsched.core.job_text import JOB_ATTRIBUTES
+from fluxsched.core.jobid import JOB_ATTRIBUTES
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.reasons import WaitKind
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.jobs.job import Job
 from fluxsched.jobs.query import (
@@ -37,6 +38,7 @@ from fluxsched.jobs.query import (
     list_jobs,
     newest_ids,
     parse_query,
+    running_first,
     state_counts,
     tally_jobs,
     total_tally,
@@ -67,6 +69,7 @@ def test_info_of_a_job_on_its_way(world, spec, r_of):
         "annotations": {},
         "dependencies": [],
         "command": ["true"],
+        "cores_asked": 12,
     }
     world.grant(1, r_of("0,2-3", "0-3", expiration_s=165.0))
     world.do("started", 1)
@@ -169,7 +172,7 @@ def test_why(world, spec):
     world.submit(2, spec(dependencies=[{"scheme": "afterok", "value": "1"}, {"scheme": "begin-time", "value": "900"}]))
     world.submit(3, urgency=0)
     assert why(1) == "the scheduler has not decided yet"
-    assert why(2) == "waits for its dependencies: afterok=1, begin-time=900"
+    assert why(2) == "waits for its dependencies: afterok=1, begin-time"
     assert why(3) == "it is held: its urgency is 0"
     world.grant(1)
     assert why(1) == "it runs on node1"
@@ -201,6 +204,7 @@ def test_a_short_list_looks_at_no_more_of_the_ended_jobs(world, monkeypatch):
     assert sum(len(some) for some in looked) == PIECE_JOBS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", first(range(5)))
 def test_each_job_comes_once_whatever_ends_and_is_forgotten_meanwhile(world, seed, monkeypatch):
     chance, jobs = random.Random(seed), world.manager.jobs
@@ -230,9 +234,11 @@ def test_why_has_a_rule_and_a_time_for_each_waiting_job(world, spec):
     world.submit(2, spec(dependencies=[{"scheme": "begin-time", "value": "900"}]))
     world.submit(3, spec(), urgency=0)
     world.submit(4, spec(dependencies=[{"scheme": "afterok", "value": "1"}, {"scheme": "begin-time", "value": "900"}]))
-    assert world.why(2)[1:] == ("a job is scheduled once all its dependencies are met", "its begin time", 900.0)
-    assert world.why(3)[2:] == ("not while it is held", None)
-    assert world.why(4)[2:] == ("not known: the jobs that it depends on come first", None)
+    depends = WaitKind.DEPENDENCIES
+    rule = "a job is scheduled once all its dependencies are met"
+    assert world.why(2)[1:] == (rule, "its begin time", 900.0, depends)
+    assert world.why(3)[2:] == ("not while it is held", None, WaitKind.HELD)
+    assert world.why(4)[2:] == ("not known: the jobs that it depends on come first", None, depends)
 
 
 # Lists as Flux makes them: attributes, constraints, order, and the figures of queues.
@@ -270,6 +276,18 @@ def test_waiting_jobs_by_rank_then_running_then_ended_from_the_latest(full):
     assert _ids(full, None) == [6, 5, 4, 3, 2, 1]
     assert _ids(full, {}, count=4) == [6, 5, 4, 3]
     assert _ids(full, {"states": [64]}, count=1) == [3]
+
+
+def test_running_jobs_are_first_and_all_are_counted(full):
+    def found(constraint, count=100, step_jobs=2):
+        query = parse_query(constraint)._replace(max_entries=count)
+        jobs, total = _last(running_first(full.manager.jobs, query, step_jobs))
+        return [job.id for job in jobs], total
+
+    assert found(None) == ([4, 6, 5, 3, 2, 1], 6)
+    assert found(None, count=2) == ([4, 6], 6)
+    assert found({"states": [64]}, count=1) == ([3], 3)
+    assert [job.get("cores_asked") for job in full.listing(EVERY_JOB._replace(ids=(4, 5)))] == [None, 1]
 
 
 def test_many_jobs_are_looked_at_in_steps(full):

@@ -8,10 +8,10 @@ from fluxsched.core.constraint import Constraint
 from fluxsched.core.jobfields import DEFAULT_BANK
 from fluxsched.core.text import NAMES_TOLD
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.jobs.effects import SaveQueue
+from fluxsched.jobs.query import first_waiting
 from fluxsched.jobs.queues import ANY_BANK, MISSING_REASON, Banks, QueueConfig, Queues
-from fluxsched.jobs.states import State
-from fluxsched.protocol.messages.sched import SchedCancelRequest
+from fluxsched.jobs.states import SaveQueue, State
+from fluxsched.protocol.messages.jobs import SchedCancelRequest
 
 # RFC 33: admission, defaults, limits, stop and start.
 
@@ -46,6 +46,19 @@ def test_the_jobs_own_wishes_stay(named, spec):
     named.submit(1, spec(duration_s=5.0, queue="batch", constraint={"hostlist": ["n1"]}))
     assert system(named, 1)["duration"] == 5.0
     assert system(named, 1)["constraints"] == {"and": [{"hostlist": ["n1"]}, {"properties": ["batch"]}]}
+
+
+def test_the_first_waiting_jobs_of_a_queue_are_found_among_the_oldest(named, spec):
+    for jobid, urgency in ((1, 16), (2, 16), (3, 16), (4, 31), (5, 0)):
+        named.submit(jobid, urgency=urgency, userid=7 if jobid == 2 else 1000)
+    named.submit(6, spec(queue="debug", nodes=2, duration_s=5.0))
+    named.grant(1)
+    jobs, (batch, debug) = named.manager.jobs, named.manager.queues
+    assert first_waiting(jobs, batch, 9) == [4, 2, 3, 5]
+    assert first_waiting(jobs, batch, 2) == [4, 2]
+    assert first_waiting(jobs, batch, 9, userid=7) == [2]
+    assert first_waiting(jobs, batch, 9, looked_max=2) == [2, 3]  # job 4 came later
+    assert first_waiting(jobs, debug, 9) == [6]
 
 
 def test_a_jobspec_that_needs_no_change_is_not_copied(named, spec):

@@ -10,10 +10,9 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import REQUEUE_MAX, RETRY_PAUSE_MAX_S, RETRY_PAUSE_S
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
-from fluxsched.jobs.effects import Kill, Persist
 from fluxsched.jobs.query import history
-from fluxsched.jobs.states import State
-from fluxsched.protocol.messages.sched import AllocRequest
+from fluxsched.jobs.states import Kill, Persist, State
+from fluxsched.protocol.messages.jobs import AllocRequest
 
 NEXT = 1001
 """The id of the first job that is submitted again."""

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from fluxsched.core.idset import Idset
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs import query
-from fluxsched.jobs.effects import Persist, TargetsGranted, WakeAt
 from fluxsched.jobs.manager import read
 from fluxsched.jobs.query import EVERY_JOB
 from fluxsched.jobs.queues import MISSING_REASON, QueueConfig
-from fluxsched.jobs.states import INACTIVE, RUN, State
+from fluxsched.jobs.states import INACTIVE, RUN, Persist, State, TargetsGranted, WakeAt
 from fluxsched.jobs.table import INACTIVE_KEPT_MAX, JobTable
-from fluxsched.protocol.messages.sched import AllocRequest, SchedCancelRequest
+from fluxsched.protocol.messages.jobs import AllocRequest, SchedCancelRequest
 from tests.generated.share import examples
 
 ids = Idset.parse

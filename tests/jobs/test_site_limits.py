@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from fluxsched.core.limits import EACH, SiteLimit
+from fluxsched.core.jobfields import EACH, SiteLimit
 from fluxsched.errors import Refused
 from fluxsched.jobs.queues import QueueConfig
 

@@ -28,8 +28,7 @@ from fluxsched.errors import FluxschedError
 from fluxsched.messaging import router
 from fluxsched.messaging.memo import SPEC_BYTES_MAX, SPECS_KEPT, PayloadMemo
 from fluxsched.messaging.peers import Peer, PeerLimits, PeerRates, RpcRequest, TokenBucket
-from fluxsched.messaging.router import OutgoingCalls, Router
-from fluxsched.messaging.tracing import HIDDEN, LINE_CHARS_MAX, content, printer
+from fluxsched.messaging.router import HIDDEN, LINE_CHARS_MAX, OutgoingCalls, Router, content, printer
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import (
     BUNDLE_BYTES_MAX,
@@ -54,6 +53,7 @@ from fluxsched.system.loop import Turns
 from fluxsched.transport.base import MESSAGE_BYTES_MAX, PARTS_MAX, Arrived
 from fluxsched.transport.local import Unpacker, pack_frame
 from tests.transport.memory import MemoryServer
+from tests.waiting import WAIT_S
 
 # Bad input over real sockets: each gets an error that says what and why, and the instance lives on unharmed.
 
@@ -61,7 +61,7 @@ from tests.transport.memory import MemoryServer
 STREAMING_FLAG, NORESPONSE = 0x40, 0x04
 HEADER = struct.Struct(">BBBBIIII")
 ANY = 0xFFFFFFFF
-SPARED = {"instance.restart", "instance.stop", "instance.goodbye", "instance.disconnect"}
+SPARED = {"instance.restart", "instance.stop", "instance.goodbye", "instance.renounce", "instance.disconnect"}
 """What would end the conversation."""
 
 
@@ -180,6 +180,7 @@ WRONG = [
 """Payloads that fit no message, or just one: too deep, too long, not JSON, ints that are none, dates, extensions."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [0, STREAMING_FLAG])
 async def test_wrong_payloads_to_every_topic(peer, site, flags):
     """Errors are EPROTO, EINVAL or what a well-formed request may get; nobody dies and nothing is held."""
@@ -397,12 +398,28 @@ def test_guests_have_a_rate_and_the_owner_has_none():
         guest.check_request(0, lambda: 7.0)
     assert raised.value.errnum == errno.EAGAIN
     guest.check_request(0, lambda: 7.5)
+    owner.count_requests(100.0, lambda: 7.5)
+    with pytest.raises(FluxschedError, match=r"wait 0\.500 s"):
+        guest.count_requests(3.0, lambda: 8.5)
+    guest.count_requests(3.0, lambda: 9.0)
 
 
 def test_of_the_roles_only_guests_have_a_rate():
     for rolemask, is_limited in ((ROLE_OWNER, False), (ROLE_USER | ROLE_ADMIN, False), (ROLE_USER, True)):
         peer = Peer(Server(0), b"peer", 1, rolemask | ROLE_LOCAL, PeerLimits(guest_burst=0))  # type: ignore[arg-type]
         with pytest.raises(FluxschedError) if is_limited else nullcontext():
+            peer.rates.check_request(0, lambda: 0.0)
+
+
+def test_who_gives_up_its_rights_again_gets_no_new_rate_by_it():
+    few = PeerLimits(guest_burst=2)
+    for rolemask in (ROLE_OWNER, ROLE_USER):
+        peer = Peer(Server(0), b"peer", 1, rolemask | ROLE_LOCAL, few)  # type: ignore[arg-type]
+        for _ in range(2):
+            peer.renounce()
+            peer.rates.check_request(0, lambda: 0.0)
+        peer.renounce()
+        with pytest.raises(FluxschedError, match="more than 2 requests"):
             peer.rates.check_request(0, lambda: 0.0)
 
 
@@ -678,7 +695,6 @@ MESSAGE = b"\1\0" + b"\1\x0dinstance.info" + b"\0\x14" + ZMTP_HEADER
 GREETING_BYTES = 64
 """libzmq hangs up on whoever does not wait for its own greeting before saying more."""
 ROUNDS, SEED = 250, 11
-WAIT_S = 60.0
 
 ZMTP_1 = b"\1\0\1\1\5\0abcd"
 ZMTP_2 = SIGNATURE + b"\x01\x05" + b"\0\3abc" + MESSAGE

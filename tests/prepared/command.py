@@ -40,7 +40,7 @@ def forked(address: str, words: list[str]) -> bytes:
     caller.connect("\0" + address)
     caller.sendmsg([length], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, SCM_RIGHTS_FDS)])
     while data:
-        data = data[caller.send(data):]
+        data = data[caller.send(data) :]
     said = b""
     while b"\n" not in said:
         more = caller.recv(100)

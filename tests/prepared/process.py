@@ -10,6 +10,7 @@ descriptors are the caller's, and it ends as a program does, by its own `sys.exi
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import os
@@ -17,6 +18,7 @@ import select
 import signal
 import socket
 import sys
+import termios
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -130,6 +132,8 @@ class Server:
         for forked in self._forked.values():
             forked.caller.detach()
         request.take_descriptors([self._life.detach(), self._listener.detach(), caller.detach(), *self._forked])
+        if SESSION in request.how and os.isatty(0):  # the terminal is the session's, as with pty.fork
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def limits(pid: int | str) -> tuple[bytes, list[bytes]]:

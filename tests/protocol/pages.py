@@ -1,4 +1,4 @@
-"""The pages of rfc/, and its script that generates their tables and schemas, as a module."""
+"""The pages of rfc/, and its scripts as modules: `generate` makes tables and schemas."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from types import ModuleType
 RFC = Path(__file__).parents[2] / "rfc"
 
 
-def _generate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("rfc_generate", RFC / "generate.py")
+def script(name: str) -> ModuleType:
+    """Return a script of rfc/ as a module."""
+    spec = importlib.util.spec_from_file_location(f"rfc_{name}", RFC / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -18,4 +19,4 @@ def _generate() -> ModuleType:
     return module
 
 
-generate = _generate()
+generate = script("generate")

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import GroupChange, ResourceSet
 from fluxsched.errors import InvalidTransition, LocalProtocolError, RemoteProtocolError
 from fluxsched.protocol import framing
 from fluxsched.protocol.messages.resource import (
@@ -221,7 +220,7 @@ def test_both_ends(group):
     client = AcquireClient(group)
     request = client.request() or AcquireRequest()
     server = AcquireServer(request.typed, request.accept_update)
-    first = grown("0-7", "0-5", "6-7")
+    first = replace(grown("0-7", "0-5", "6-7"), spares={7: 6} if group else None)
     for change in (
         first,
         GroupChange(online=ids("6"), offline=ids("5")),
@@ -230,12 +229,10 @@ def test_both_ends(group):
     ):
         server.add(change)
     messages = [
-        message
-        for change in server.take()
-        for message in to_messages(change, server.typed, ResourceSet.to_json)
+        message for change in server.take() for message in to_messages(change, server.typed, ResourceSet.to_json)
     ]
     assert [client.receive(framing.pack(message)) for message in messages] == [
-        GroupChange(first.grow, online=ids("0-4,6"), offline=ids("5,7")),
+        GroupChange(first.grow, online=ids("0-4,6"), offline=ids("5,7"), spares=first.spares),
         GroupChange(shrink=ids("0")),
         GroupChange(expiration_s=9.0),
     ]
@@ -247,7 +244,10 @@ def parts(typed: bool) -> st.SearchStrategy[GroupChange]:
     some = st.builds(Idset, st.integers(0, 255))
     tables = st.dictionaries(st.sampled_from(["a", "b"]), some.filter(bool), max_size=2)
     times = st.none() | st.floats(0, 1e9)
-    update = st.builds(lambda *of: GroupChange(None, EMPTY, EMPTY, EMPTY, *of), times, tables, tables)
+    spares = st.none() | st.dictionaries(st.integers(0, 7), st.integers(0, 7), max_size=2) if typed else st.none()
+    update = st.builds(
+        lambda told, *of: GroupChange(None, EMPTY, EMPTY, EMPTY, *of, spares=told), spares, times, tables, tables
+    )
     whole = st.builds(
         lambda shrink, up, down, told: replace(told, shrink=shrink, online=up - shrink, offline=down - up - shrink),
         some, some, some, update,

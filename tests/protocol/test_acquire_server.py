@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core.group_change import GroupChange, GroupState
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.resources import EMPTY_R, GroupChange, GroupState, ResourceSet
 from fluxsched.errors import InvalidTransition, LimitExceeded, LocalProtocolError, RemoteProtocolError
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import make_request

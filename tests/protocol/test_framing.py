@@ -26,7 +26,8 @@ from fluxsched.protocol.framing import (
     pack_bundles,
     unpack_bundle,
 )
-from fluxsched.protocol.messages import jobs, resource, sched
+from fluxsched.protocol.messages import jobs, resource
+from fluxsched.protocol.messages import jobs as sched
 from fluxsched.protocol.messages.common import Empty
 
 # captured from deployed clients on the local socket: flux resource status, getattr size, resource drain 1 bad
@@ -73,7 +74,13 @@ def test_golden_payload_is_json_with_its_nul():
 
 def test_header_bytes():
     message = Message(
-        framing.RESPONSE, "a.b", b"\x80", framing.ROUTE | framing.STREAMING, 0x01020304, framing.ROLE_OWNER, 61,
+        framing.RESPONSE,
+        "a.b",
+        b"\x80",
+        framing.ROUTE | framing.STREAMING,
+        0x01020304,
+        framing.ROLE_OWNER,
+        61,
         0x0A0B0C0D,
     )
     assert encode(message) == [b"", b"a.b", b"\x80", bytes.fromhex("8e01024b01020304000000010000003d0a0b0c0d")]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.protocol import framing
-from fluxsched.protocol.messages import jobs, resource, sched
+from fluxsched.protocol.messages import jobs, resource
+from fluxsched.protocol.messages import jobs as sched
 from fluxsched.protocol.messages.common import INT64_MAX, WALL_TIME_MAX_S, AttrResponse
 from tests.generated.share import examples
 

@@ -107,15 +107,16 @@ def test_every_topic_is_in_a_page_with_all_its_messages(topic):
 
 def test_every_class_is_on_some_topic():
     carried = {
-        one for topic in (*TOPICS.values(), *LOCAL_TOPICS.values())
+        one
+        for topic in (*TOPICS.values(), *LOCAL_TOPICS.values())
         for kind in (topic.request, topic.response, *topic.plain)
         for one in generate.classes_of(kind)
     }
     within = {
-        "ConfigChange", "GroupInfo", "DrainInfo", "ResourceEvent", "JobInfo", "UsageInfo", "ModuleInfo", "JobStates",
-        "AccountInfo", "ClusterInfo", "GroupMetrics", "HistogramValue", "JobMetrics", "LeaseInfo", "PeerMetrics",
-        "OutageInfo", "PartDrainInfo", "PlannedOutage", "QueueJobs", "QueueMetrics", "ReportRow", "StoreMetrics",
-        "TracedMessage",
+        "ConfigChange", "GroupInfo", "DrainInfo", "DrainReason", "ResourceEvent", "JobInfo", "UsageInfo", "ModuleInfo",
+        "JobStates", "AccountInfo", "ClusterInfo", "GroupMetrics", "HistogramValue", "JobMetrics", "LeaseInfo",
+        "Notice", "OutageInfo", "PartDrainInfo", "PeerMetrics", "PlannedOutage", "QueueJobs", "QueueMetrics",
+        "ReportRow", "SpareInfo", "StoreMetrics", "TracedMessage", "WhenEntry",
     }  # fmt: skip
     assert {one.__name__ for one in set(generate.all_classes()) - carried} == within
 
@@ -144,7 +145,7 @@ def test_generated_files_are_current():
 
 
 def test_every_part_that_is_made_is_shown():
-    text = "".join(page.read_text() for page in PAGES)
+    text = "".join(page.read_text() for page in [*PAGES, RFC.parent / "CONTRIBUTING.md"])
     assert all(f"<!-- generated: {name} -->" in text for name in generate.parts())
 
 

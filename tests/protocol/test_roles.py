@@ -17,22 +17,27 @@ def test_a_topic_that_is_not_in_the_table_is_the_owners() -> None:
 
 
 def test_what_starts_or_speaks_to_programs_is_the_owners_alone() -> None:
-    for topic in ("job-manager.submit", "job-ingest.submit", "job-manager.input", "shell-*.stdin", "module.load",
-                  "service.add", "sched.alloc", "job-manager.sched-hello", "resource.acquire"):  # fmt: skip
+    for topic in ("job-manager.submit", "job-manager.submit-array", "job-ingest.submit", "job-manager.input",
+                  "shell-*.stdin", "module.load", "service.add", "sched.alloc", "job-manager.sched-hello",
+                  "resource.acquire"):  # fmt: skip
         assert RIGHTS[topic].least is Role.OWNER
 
 
 def test_where_tasks_run_as_their_users_programs_are_each_users_own() -> None:
     users = {topic for topic, right in RIGHTS.items() if right.is_users}
     assert users == {
-        "job-manager.submit", "job-ingest.submit", "job-manager.exec-cancel",
-        "job-manager.input", "job-manager.exec", "job-manager.memo", "job-manager.released", "shell-*.stdin",
+        "job-manager.submit", "job-manager.submit-array", "job-ingest.submit", "job-manager.exec-cancel",
+        "job-manager.input", "job-manager.exec", "job-manager.memo", "job-manager.released", "job-manager.when",
+        "shell-*.stdin", "feasibility.check",
     }  # fmt: skip
-    for topic in users:
+    assert least_of("feasibility.check", private_jobs=False) == (Role.ADMIN, None)
+    assert least_of("feasibility.check", private_jobs=False, run_as_user=True) == (Role.GUEST, None)
+    for topic in users - {"feasibility.check"}:
         assert least_of(topic, private_jobs=False) == (Role.OWNER, RIGHTS[topic].scope)
         assert least_of(topic, private_jobs=False, run_as_user=True) == (Role.GUEST, RIGHTS[topic].scope)
     assert {topic for topic in users if RIGHTS[topic].scope is not Scope.RUN} == {
-        "job-manager.submit", "job-ingest.submit", "job-manager.exec-cancel",
+        "job-manager.submit", "job-manager.submit-array", "job-ingest.submit", "job-manager.exec-cancel",
+        "job-manager.when", "feasibility.check",
     }  # fmt: skip
     assert least_of("shell-f1.stdin", private_jobs=False, run_as_user=True) == (Role.GUEST, Scope.RUN)
 

@@ -7,8 +7,8 @@ one group, at most one acquirer counts it, and no two jobs of different acquirer
 
 from __future__ import annotations
 
-from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import Idset
+from fluxsched.core.resources import GroupChange
 from fluxsched.resource.effects import AcquisitionEnded, Journal, RaiseJobs, Save, ToAcquirer
 
 
@@ -153,7 +153,7 @@ class World:
 
     def _check_groups(self, module):
         owners = {}
-        for view in module.groups():
+        for view in module.report.groups():
             assert not view.targets & view.leaving, "member and leaving at once"
             assert view.acquirer is not None or not view.leaving & view.incoming, "it could be home"
             for rank in view.targets | view.leaving:
@@ -192,7 +192,7 @@ class World:
                 taken[rank] = jobid
 
     def _check_rows(self, module):
-        state = module.move_state(Idset.of(self.ranks))
+        state = module.report.move_state(Idset.of(self.ranks))
         moving = {self.key_of(rank) for rank in state.leaving | state.draining}
         stored = {key for table, key in self.rows if table == "leaving"} - self.asleep
         assert stored == moving, "stored moves are not those under way"

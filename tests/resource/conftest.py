@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
+
 import pytest
 
 from fluxsched.core.idset import Idset
@@ -92,7 +95,9 @@ class Harness:
         online, offline = change.online - joined, change.offline - joined
         if online or offline:
             yield f"up {online} down {offline}"
-        if change.is_update:
+        if change.spares is not None:
+            yield f"spares {change.spares}"
+        if replace(change, spares=None).is_update:
             tables = change.property_add, change.property_remove
             added, removed = ({name: str(part) for name, part in table.items()} for table in tables)
             yield f"update {change.expiration_s} {added} {removed}"
@@ -111,11 +116,11 @@ class Harness:
     def disconnect(self, who, group=None):
         return self._call("disconnect", who, self.now_s, group)
 
-    def drain(self, targets, reason="bad", mode=None, user="ann"):
-        return self._call("drain", ids(targets), reason, mode, user, self.now_s)
+    def drain(self, targets, reason="bad", mode=None, user="ann", until_s=inf):
+        return self._call("drain", ids(targets), reason, mode, user, self.now_s, until_s)
 
-    def undrain(self, targets, reason=None, mode=None, user="ann"):
-        return self._call("undrain", ids(targets), reason, mode, user, self.now_s)
+    def undrain(self, targets, reason=None, mode=None, user="ann", only=None):
+        return self._call("undrain", ids(targets), reason, mode, user, self.now_s, only)
 
     def assign(self, targets, group, graceful=False):
         return self._call("assign", ids(targets), group, self.now_s, graceful, "ann")
@@ -152,10 +157,10 @@ class Harness:
         return str(self.module.targets_of_group(group))
 
     def drained(self):
-        return {str(targets): info for targets, info in self.module.status()["drain"].items()}
+        return {str(targets): info for targets, info in self.module.report.status()["drain"].items()}
 
     def move(self, targets):
-        return tuple(str(part) for part in self.module.move_state(ids(targets)))
+        return tuple(str(part) for part in self.module.report.move_state(ids(targets)))
 
     def row(self, table, key):
         return self.rows.get((table, key))

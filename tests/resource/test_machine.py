@@ -99,7 +99,7 @@ class ResourceMachine(RuleBasedStateMachine):
     def undrain(self, ranks, mode):
         idle = ranks - self.world.drained if mode in (None, "none") else set()
         done = self.call("undrain", Idset.of(ranks), None, mode, "ann", self.now_s)
-        assert done == (not idle and not ranks & self.world.lost)
+        assert done == (mode != "add" and not idle and not ranks & self.world.lost)
         assert not done or not ranks & self.world.drained
 
     # ---- weather
@@ -145,7 +145,7 @@ class ResourceMachine(RuleBasedStateMachine):
         name = f"S{self.next_name}"
         self.next_name += 1
         taken = {acquirer.group for acquirer in self.world.acquirers.values()}
-        known = group in {view.name for view in self.module.groups()}
+        known = group in {view.name for view in self.module.report.groups()}
         self.world.acquirers[name] = checker.Acquirer(name, group, typed)
         done = self.call("acquire", name, group if typed else None, typed)
         assert done == (known and group != "exclude" and group not in taken)

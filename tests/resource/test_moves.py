@@ -266,7 +266,7 @@ def test_configurations_that_cannot_be(start, groups, named):
 def test_groups_view(h):
     h.acquire("S", "default")
     h.assign("0", "b")
-    views = {view.name: view for view in h.module.groups()}
+    views = {view.name: view for view in h.module.report.groups()}
     default, b = views["default"], views["b"]
     assert tuple(map(str, default[1:4])) == ("1-4", "0", "")
     assert (default.acquirer, default.dialect) == ("S", "typed")

@@ -9,18 +9,19 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.outages import Outage
-from fluxsched.core.rlite import Children
+from fluxsched.core.rlite import Children, PartsByRank
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.protocol import framing
 from fluxsched.protocol.sessions import AcquireClient, AcquireServer, to_messages
-from fluxsched.resource.drain import REASON_CHARS_MAX
+from fluxsched.resource.drain import REASON_CHARS_MAX, REASONS_MAX
 from fluxsched.resource.effects import ToAcquirer
+from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.parts import PartsRequest
 
 
-def asked(h, targets, cores, reason="hot", mode=None, gpus=""):
+def asked(h, targets, cores, reason="hot", mode=None, gpus="", **more):
     parts = Children(Idset.parse(cores), Idset.parse(gpus))
-    return PartsRequest(Idset.parse(targets), parts, reason, mode, "ann", h.now_s)
+    return PartsRequest(Idset.parse(targets), parts, reason, mode, "ann", h.now_s, **more)
 
 
 def drain(h, *args, **more):
@@ -64,9 +65,70 @@ def test_several_reasons_on_one_target_are_kept(h):
     assert (lines(h), h.row("parts", "node0")) == ([], None)
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_several_reasons_on_one_part_are_kept_until_all_are_lifted(h, start, is_restarted):
+    drain(h, "0", "0-1", "fan")
+    drain(h, "0-1", "1-2", "dimm", mode="add", until_s=200.0)
+    assert lines(h) == [("0", "core[0-1]", "fan"), ("0-1", "core[1-2]", "dimm")]
+    h = start(saved=h.saved()) if is_restarted else h
+    h.acquire("S", "default")
+    assert [name for name, _ in h.events()] == []
+    undrain(h, "0", "1", only="fan")
+    assert lines(h) == [("0", "core0", "fan"), ("0-1", "core[1-2]", "dimm")]
+    assert (told(h), [name for name, _ in h.events()]) == ([], ["parts-undrain"])  # core 1 is drained all the same
+    drain(h, "0", "2", "hot", mode="add")
+    h._call("advance_outages", 200.0)
+    assert lines(h) == [("0", "core0", "fan"), ("0", "core2", "hot")]
+    undrain(h, "0", "0-3", mode="update")
+    assert lines(h) == []
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_reasons_of_parts_may_end_together(h, start, is_restarted):
+    until_s = 99.0 if is_restarted else 200.0  # a start looks for what is due
+    for targets, cores, reason in (
+        ("0", "0-1", "fan"),
+        ("0", "0-1", "dimm"),
+        ("0", "0", "hot"),
+        ("0-1", "1-2", "disk"),
+    ):
+        drain(h, targets, cores, reason, mode="add", until_s=until_s)
+    drain(h, "0", "0", "stays", mode="add")
+    h = start(saved=h.saved()) if is_restarted else h
+    h.acquire("S", "default")
+    h._call("advance_outages", 200.0)
+    assert (lines(h), h.module.outages.next_s) == ([("0", "core0", "stays")], float("inf"))
+    if not is_restarted:
+        ended = [(context["idset"], context["children"]["core"], context["only"]) for _, context in h.events()]
+        assert sorted(ended) == [("0", "0", "hot"), ("0", "0-1", "dimm"), ("0", "0-1", "fan"), ("0-1", "1-2", "disk")]
+    undrain(h, "0", "0")
+    assert lines(h) == []
+
+
+def test_reasons_of_parts_are_counted_for_each_core(h):
+    for at in range(REASONS_MAX):
+        drain(h, "0", str(at % 4), f"reason {at}", mode="add")
+    drain(h, "0", "0-3", "one more", mode="add")
+    assert len(lines(h)) == REASONS_MAX + 1
+
+
+def test_what_cannot_be_added_to_or_lifted_of_a_part_is_refused(h):
+    drain(h, "0", "0", "fan")
+    with pytest.raises(InvalidValue, match="added has a reason"):
+        drain(h, "0", "0", None, mode="add")
+    with pytest.raises(Refused, match=r"rank 0 \(node0\): core0 not drained for 'dimm'"):
+        undrain(h, "0", "0", only="dimm")
+    for at in range(1, REASONS_MAX):
+        drain(h, "0", "0", f"reason {at}", mode="add")
+    with pytest.raises(LimitExceeded, match=f"drained for {REASONS_MAX} reasons"):
+        drain(h, "0", "0", "one more", mode="add")
+    drain(h, "0", "0", "fan", mode="add")
+    assert len(lines(h)) == REASONS_MAX
+
+
 def test_modes(h):
     drain(h, "0", "0-1", "fan")
-    with pytest.raises(Refused, match=r"rank 0 \(node0\): core1 already drained; `--update`") as caught:
+    with pytest.raises(Refused, match=r"rank 0 \(node0\): core1 already drained$") as caught:
         drain(h, "0-1", "1-2", "dimm")
     assert (caught.value.errnum, lines(h)) == (errno.EEXIST, [("0", "core[0-1]", "fan")])
     drain(h, "0-1", "1-2", "dimm", mode="update")
@@ -79,6 +141,8 @@ def test_an_undrain_of_what_is_not_drained(h):
     drain(h, "0", "0-1")
     with pytest.raises(Refused, match=r"ranks 0-1 .*: core2 not drained") as caught:
         undrain(h, "0-1", "0-2")
+    with pytest.raises(InvalidValue, match="undrain mode 'add' is unknown"):
+        undrain(h, "0", "0-1", mode="add")
     assert (caught.value.errnum, lines(h)) == (errno.EEXIST, [("0", "core[0-1]", "hot")])
     undrain(h, "0-1", "0-2", mode="update")
     assert lines(h) == []
@@ -139,16 +203,16 @@ def test_a_target_without_a_core_left_is_offline(h):
     h.acquire("s", "default")
     drain(h, "0", "0-2")
     assert drain(h, "0", "3") == ["s: up  down 0", "s: update None {} {}"]
-    assert h.module.states()["drained"] == Idset.parse("0")
-    assert str(h.module.sched_status()["down"].ranks) == "0"
+    assert h.module.report.states()["drained"] == Idset.parse("0")
+    assert str(h.module.report.sched_status()["down"].ranks) == "0"
     assert undrain(h, "0", "1") == ["s: up 0 down ", "s: update None {} {}"]
 
 
 def test_what_is_drained_is_down_for_schedulers_to_the_core(h):
     drain(h, "0", "2-3")
-    status = h.module.sched_status()
+    status = h.module.report.sched_status()
     assert (status["down"].summary(), status["all"].count("core")) == ("rank0/core[2-3]", 28)
-    assert h.module.states()["drained"] == Idset()
+    assert h.module.report.states()["drained"] == Idset()
 
 
 @pytest.mark.parametrize("accepts", [True, False])
@@ -178,6 +242,7 @@ def test_only_who_accepts_parts_is_sent_them(h, accepts):
 
 
 # ---- drains that end by themselves
+
 
 def test_a_drain_ends_by_itself_unless_it_is_overwritten(h):
     h._call("drain", Idset.parse("0-2"), "hot", None, "ann", 101.0, 161.0)
@@ -224,3 +289,16 @@ def test_what_ended_while_the_instance_was_down_ends_at_the_start(start):
     again = start(saved=h.saved())
     assert (list(again.drained()), lines(again)) == (["1"], [("2", "core1", "hot")])
     assert again.module.outages.next_s == 1000.0
+
+
+def test_withheld_cores_follow_their_host_in_a_reload(h, r):
+    own = PartsByRank.parse([{"rank": "0", "children": {"core": "8"}}])
+    other = Inventory(r("0-7", hosts="node[7,0-6]"), "reload", withheld=own)
+    h._call("reload", other, {}, 200.0)
+    assert (list(h.module.targets.withheld.of), h.module.withheld_s) == ([7], 200.0)
+    status = h.module.report.sched_status()
+    assert (status["all"].count("core"), status["withheld"].summary()) == (32, "rank7/core8")
+    h._call("reload", other, {}, 300.0)
+    assert h.module.withheld_s == 200.0
+    h.assign("7", "exclude")
+    assert "withheld" not in h.module.report.sched_status()

@@ -304,4 +304,4 @@ def test_reload_tells_the_switches_of_the_group_where_they_are_others(h, r):
     assert h.resources().topology.to_json() == [{"name": "l1", "hosts": "node6"}]
     h.reload(r(), groups=groups)
     assert h.module.resources.topology == EMPTY_TOPOLOGY
-    assert "scheduling" not in h.module.sched_status()["all"].to_json()
+    assert "scheduling" not in h.module.report.sched_status()["all"].to_json()

@@ -14,7 +14,7 @@ def test_status(start):
     h.set("torpid", "1")
     h.drain("2-3")
     h.set("lost", "7")
-    status = h.module.status()
+    status = h.module.report.status()
     sets = {key: str(status[key]) for key in ("online", "offline", "exclude", "torpid", "lost")}
     assert sets == {"online": "0-5", "offline": "6", "exclude": "5", "torpid": "1", "lost": "7"}
     groups = {name: str(ranks) for name, ranks in status["groups"].items()}
@@ -41,7 +41,7 @@ def test_sched_status_leaves_out_what_is_excluded_or_lost(start):
     h.set("lost", "7")
     h.drain("0")
     h.set("offline", "1")
-    status = h.module.sched_status()
+    status = h.module.report.sched_status()
     assert (str(status["all"].ranks), str(status["down"].ranks), len(status["allocated"])) == ("0-4,6", "0-1", 0)
 
 
@@ -103,4 +103,4 @@ def test_every_event_is_published_once_and_remembered(h):
 def test_an_inventory_of_nothing(start, r):
     h = start(r("", ""))
     assert h.acquire("S", "default") == ["S: grow  up  down "]
-    assert h.module.status()["online"] == EMPTY
+    assert h.module.report.online == EMPTY

@@ -208,7 +208,7 @@ class Bench:
 
     @property
     def allocated(self) -> ResourceSet:
-        return self.scheduler.resource_status()[2]
+        return self.scheduler.report.resource_status()[2]
 
     @property
     def places(self) -> dict[int, str]:

@@ -9,23 +9,34 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.outages import Outage, Outages
-from fluxsched.sched.plan.running_jobs import INSIDE_MAX
-from tests.sched.site import Bench
+from fluxsched.sched.plan.counted_plan import CountedPlan
+from tests.generated.share import first
+from tests.sched.site import Bench, limit
 
 WaitingJob = tuple[int, float]
 """Nodes and time limit (seconds)."""
 
 
 class Site:
-    """A made-up site of whole targets under EASY; all about it is known as numbers."""
+    """A made-up site of whole targets under EASY; all about it is known as numbers.
 
-    def __init__(self, seed: int) -> None:
+    With `reserves` some outages are reservations: their targets stay up, and some jobs come while one is on and name
+    it.
+    """
+
+    def __init__(self, seed: int, *, reserves: bool = False) -> None:
         chance = self.chance = random.Random(seed)
         self.targets = chance.randint(2, 9)
         self.bench = Bench("easy")
         self.bench.grow(f"0-{self.targets - 1}")
         self.outages = [self._outage() for _ in range(chance.randint(1, 5))]
-        known = [Outage(f"o{at}", Idset.of(some), *times) for at, (some, *times) in enumerate(self.outages)]
+        self.reserved = [at for at in range(len(self.outages)) if reserves and (chance.random() < 0.6 or not at)]
+        self.inside: dict[int, int] = {}  # jobs and the reservation that they name
+        self.counted = 0  # passes that ended with a plan that counts
+        known = [
+            Outage(f"o{at}", Idset.of(some), *times, is_reservation=at in self.reserved)
+            for at, (some, *times) in enumerate(self.outages)
+        ]
         self.bench.did(self.bench.scheduler.updated("default", now_s=100.0, outages=Outages(known)))
         self.waiting: dict[int, WaitingJob] = {}
         self.running: dict[int, tuple[set[int], float]] = {}
@@ -36,9 +47,25 @@ class Site:
         return some, from_s, from_s + self.chance.randint(1, 6) * 50.0
 
     def submit(self, jobid: int) -> None:
-        nodes, limit_s = self.chance.randint(1, self.targets), self.chance.randint(1, 12) * 50.0
+        nodes, limit_s, more = self.chance.randint(1, self.targets), self.chance.randint(1, 12) * 50.0, {}
+        on = [at for at in self.reserved if self.outages[at][1] <= self.bench.now_s < self.outages[at][2]]
+        if on and self.chance.random() < 0.7:
+            at = self.inside[jobid] = self.chance.choice(on)
+            some, _, until_s = self.outages[at]
+            nodes, limit_s = (
+                self.chance.randint(1, len(some)),
+                (until_s - self.bench.now_s) * self.chance.choice((1, 0.4)),
+            )
+            more = {"fluxsched": {"reservation": f"o{at}"}}
         self.waiting[jobid] = nodes, limit_s
-        self.bench.submit(jobid, nodes=nodes, exclusive=True, duration=limit_s)
+        self.bench.submit(jobid, nodes=nodes, exclusive=True, duration=limit_s, **more)
+
+    def drop_late(self) -> None:
+        """Cancel the jobs that can no longer be over when their reservation ends."""
+        for jobid, at in self.inside.items():
+            if jobid in self.waiting and self.bench.now_s + self.waiting[jobid][1] > self.outages[at][2]:
+                del self.waiting[jobid]
+                self.bench.cancel(jobid)
 
     def look(self) -> None:
         """Run a pass, and see that no start crosses an outage or makes the first that waits start later."""
@@ -48,20 +75,31 @@ class Site:
         for jobid, ranks in self.bench.starts().items():
             _, limit_s = self.waiting.pop(jobid)
             some = set(Idset.parse(ranks))
-            assert not some & self.out(now_s, now_s + limit_s), f"job {jobid} crosses an outage"
+            assert not some & self.out(now_s, now_s + limit_s, jobid), f"job {jobid} crosses an outage"
             self.running[jobid] = some, now_s + limit_s
             if jobid == first:
                 assert expected_s == now_s
                 first = min(self.waiting, default=None)
                 expected_s = None if first is None else self.earliest_s(first)
+        (queue,) = self.bench.scheduler.group("default").queues.values()
+        self.counted += isinstance(queue.plan, CountedPlan)
         if first is not None:
             assert expected_s == self.earliest_s(first), "a job that overtakes delays the first"
             assert expected_s > now_s, "the first that waits could start"
-            assert self.bench.scheduler.why(first, now_s).earliest_s == expected_s
+            assert (self.bench.scheduler.why(first, now_s).earliest_s or inf) == expected_s
 
-    def out(self, start_s: float, end_s: float) -> set[int]:
-        crossed = [some for some, from_s, until_s in self.outages if from_s < end_s and start_s < until_s]
-        return set().union(*crossed)
+    def out(self, start_s: float, end_s: float, jobid: int | None = None) -> set[int]:
+        """Return the targets that may not be used in that time, by this job, or, without one, that are down."""
+        mine = None if jobid is None else self.inside.get(jobid)
+        kept = [
+            some
+            for at, (some, from_s, until_s) in enumerate(self.outages)
+            if from_s < end_s and start_s < until_s and at != mine and (jobid is not None or at not in self.reserved)
+        ]
+        if mine is not None:
+            some, from_s, until_s = self.outages[mine]
+            kept.append(set(range(self.targets)) - (some if from_s <= start_s and end_s <= until_s else set()))
+        return set().union(*kept)
 
     def earliest_s(self, jobid: int) -> float:
         nodes, limit_s = self.waiting[jobid]
@@ -69,7 +107,7 @@ class Site:
         instants = {now_s, *[end_s for _, end_s in self.running.values()], *[until_s for _, _, until_s in self.outages]}
         for start_s in sorted(each for each in instants if each >= now_s):
             busy = set().union(*[some for some, end_s in self.running.values() if end_s > start_s])
-            if len(set(range(self.targets)) - busy - self.out(start_s, start_s + limit_s)) >= nodes:
+            if len(set(range(self.targets)) - busy - self.out(start_s, start_s + limit_s, jobid)) >= nodes:
                 return start_s
         return inf
 
@@ -93,13 +131,29 @@ class Site:
 
 @pytest.mark.parametrize("part", range(4))
 def test_the_first_in_line_is_planned_for_the_first_instant_and_nothing_delays_it(part: int) -> None:
-    for seed in range(part, 120, 4):
+    for seed in first(range(120))[part::4]:
         site = Site(seed)
         for jobid in range(1, 30):
             if site.chance.random() < 0.7:
                 site.submit(jobid)
             site.look()
             site.advance()
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_the_same_holds_with_reservations_and_jobs_in_them(part: int) -> None:
+    """While no job that names one waits, the plan counts: what is free and reserved is no one else's."""
+    counted = 0
+    for seed in first(range(400))[part::4]:
+        site = Site(seed, reserves=True)
+        for jobid in range(1, 30):
+            site.drop_late()
+            if site.chance.random() < 0.7:
+                site.submit(jobid)
+            site.look()
+            counted += site.counted > 0 and bool(site.inside)
+            site.advance()
+    assert counted
 
 
 def with_a_head(*limits_s: float) -> dict[int, str]:
@@ -138,7 +192,7 @@ def test_so_many_sets_of_targets_are_indexed_at_most() -> None:
         bench.submit(jobid, nodes=1, exclusive=True, duration=float(jobid))
     bench.run()
     running = bench.scheduler.group("default").running
-    for mask in range(INSIDE_MAX + 2):
+    for mask in range(limit("INSIDE_MAX") + 2):
         index = running.inside(mask)
         assert [running.inside(mask).given_by(100.0 + jobid) for jobid in (1, 3)] == [
             sum(4 for rank in Idset(mask) if int(rank) < jobid) for jobid in (1, 3)

@@ -6,18 +6,19 @@ The judge at the end knows the parts as numbers alone: it shares no code with wh
 from __future__ import annotations
 
 import random
-from heapq import heappop, heappush
+from functools import partial
 from typing import Any
 
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.parts import PartsByRank
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.decisions import Granted
-from fluxsched.sched.engine.scheduler import Scheduler
-from tests.generated.share import first
-from tests.sched.site import Bench, make_r, scheduler_of, spec
+from fluxsched.core.rlite import PartsByRank
+from tests.generated.share import DEAR, first
+from tests.sched.elastic.elastic_site import ElasticSite, jobspec
+from tests.sched.living_site import LivingSite
+from tests.sched.policies.preemption_site import Site as FairSite
+from tests.sched.site import Bench, holding, make_r, spec
 
 POLICIES = (
     "fifo", "firstfit", "firstfit:order=sjf", "easy", "easy:order=saf", "hybrid:depth=3", "conservative",
@@ -169,46 +170,57 @@ def test_a_plan_ends_no_job_early_on_drained_parts() -> None:
     assert bench.scheduler.why(3, bench.now_s).earliest_s == 200.0
 
 
+def test_an_elastic_job_grows_by_no_drained_part() -> None:
+    site = ElasticSite("easy", "0-3")
+    site.submit(1, jobspec(2, elastic=False))
+    site.submit(2, jobspec("1-4", cores=4))
+    site.submit(3, jobspec("1-4", cores=3))
+    site.run()
+    site.did(site.scheduler.updated("default", now_s=site.now_s, parts=parts_of({0: ({3}, set()), 1: ({0}, set())})))
+    before = {jobid: site.held[jobid].ranks for jobid in (2, 3)}
+    site.end(1)
+    site.run()
+    assert site.held[2].ranks == before[2], "it needs four cores of each"
+    assert site.held[3].ranks - before[3] == Idset.parse("0-1")
+    assert site.held[3].restrict(Idset.parse("0-1")).summary() == "rank0/core[0-2] rank1/core[1-3]"
+
+
+@pytest.mark.parametrize("is_drained", [False, True])
+def test_no_job_is_preempted_for_cores_that_are_drained(is_drained: bool) -> None:
+    """Of three that hold a target each, the one on the lowest rank goes, unless what it would leave is too small."""
+    site = FairSite(3, 4)
+    lowest, other, _ = site.submit("a", 3, nodes=1)
+    site.passes()
+    (rank,) = holding(site.scheduler, lowest).parts
+    if is_drained:
+        site.scheduler.updated("default", parts=parts_of({rank: ({0}, set())}))
+    site.submit("b", nodes=1, cores=4)
+    assert site.passes(60) == [other if is_drained else lowest]
+
+
 # ---- any site, any policy, and the judge
 
-class MadeSite:
+
+class MadeSite(LivingSite):
     """A site of some targets where jobs come and end and parts are drained and undrained at random."""
 
     def __init__(self, seed: int, policy: str, *, knows: bool = True) -> None:
+        super().__init__(policy)
         self.knows = knows
         self.chance = random.Random(f"{seed} {policy}")
         self.targets = self.chance.randint(1, 6)
         self.drained: dict[int, tuple[set[int], set[int]]] = {}
-        self.scheduler: Scheduler = scheduler_of(policy, ("default",))
-        self.held: dict[int, ResourceSet] = {}
         self.faults: list[str] = []
-        self.started: set[int] = set()
+        self.starts: set[int] = set()
 
     def run(self, jobs: int = 30) -> None:
-        chance, agenda = self.chance, list[tuple[float, int, str, Any]]()
-        R = make_r(f"0-{self.targets - 1}" if self.targets > 1 else "0", cores=4, gpus=1)  # noqa: N806 - RFC 20
-        self.scheduler.grown("default", R, R.ranks, Idset(0))
+        chance = self.chance
         for jobid in range(1, jobs + 1):
-            heappush(agenda, (chance.choice((0.0, chance.uniform(0, 2000))), jobid, "job", self._job()))
-        for turn in range(30):
-            heappush(agenda, (chance.uniform(0, 3000), 100 + turn, "drain", None))
-        heappush(agenda, (3000.0, 200, "undrain", None))
-        number = 1000
-        while agenda:
-            now_s = agenda[0][0]
-            while agenda and agenda[0][0] == now_s:
-                _, at, do, what = heappop(agenda)
-                self._do(at, do, what, now_s)
-            for effect in self.scheduler.schedule(now_s):
-                number += 1
-                if isinstance(effect, Granted):
-                    held = self.held[effect.jobid] = ResourceSet.parse(effect.R)
-                    self._judge(effect.jobid, held)
-                    heappush(agenda, (now_s + chance.uniform(1, 400), number, "end", effect.jobid))
-            self.scheduler.check()
-            assert number < 10_000
-            if agenda and now_s < self.scheduler.next_notice_s < agenda[0][0]:
-                heappush(agenda, (self.scheduler.next_notice_s, number, "wake", None))
+            self.at(chance.choice((0.0, chance.uniform(0, 2000))), partial(self._submit, jobid, self._job()))
+        for _ in range(30):
+            self.at(chance.uniform(0, 3000), self._drain)
+        self.at(3000.0, lambda: self._tell({}))
+        self.live(make_r(f"0-{self.targets - 1}" if self.targets > 1 else "0", cores=4, gpus=1))
 
     def _job(self) -> dict[str, Any]:
         chance = self.chance
@@ -221,24 +233,23 @@ class MadeSite:
             {"nslots": 1, "cores": 4},
         ))}  # fmt: skip
 
-    def _do(self, at: int, do: str, what: Any, now_s: float) -> None:
-        if do == "job":
-            self.scheduler.alloc(at, 16, at % 3, now_s, spec(**what), now_s)
-        elif do == "end":
-            self.scheduler.free(what, self.held.pop(what), True, now_s)
-        elif do in ("drain", "undrain"):
-            self._drain(at, now_s, all_back=do == "undrain")
+    def _submit(self, jobid: int, wanted: dict[str, Any]) -> None:
+        self.scheduler.alloc(jobid, 16, jobid % 3, self.now_s, spec(**wanted), self.now_s)
 
-    def _drain(self, at: int, now_s: float, *, all_back: bool) -> None:
+    def _drain(self) -> None:
         chance = self.chance
         rank = chance.randrange(self.targets)
         some = set(chance.sample(range(4), chance.randint(0, 4))), set(chance.sample([0], chance.randint(0, 1)))
-        self.drained = {} if all_back else {**self.drained, rank: some}
-        if self.knows:
-            self.scheduler.updated("default", now_s=now_s, parts=parts_of(self.drained))
+        self._tell({**self.drained, rank: some})
 
-    def _judge(self, jobid: int, held: ResourceSet) -> None:
-        self.started.add(jobid)
+    def _tell(self, drained: dict[int, tuple[set[int], set[int]]]) -> None:
+        self.drained = drained
+        if self.knows:
+            self.scheduler.updated("default", now_s=self.now_s, parts=parts_of(drained))
+
+    def started(self, jobid: int, held: ResourceSet) -> None:
+        self.starts.add(jobid)
+        self.at(self.now_s + self.chance.uniform(1, 400), partial(self.end, jobid))
         for rank, (cores, gpus) in self.drained.items():
             if rank in held.ranks:
                 mine = held.children(rank)
@@ -251,11 +262,11 @@ CASES = [(seed, policy) for seed in range(40) for policy in POLICIES]
 
 @pytest.mark.parametrize("part", range(8))
 def test_no_start_uses_a_drained_part_and_all_that_waits_starts(part: int) -> None:
-    for seed, policy in first(CASES)[part::8]:
+    for seed, policy in first(CASES, DEAR)[part::8]:
         site = MadeSite(seed, policy)
         site.run()
         assert not site.faults, f"{policy}, seed {seed}: {site.faults}"
-        assert len(site.started) == 30, f"{policy}, seed {seed}: {sorted(site.started)}"
+        assert len(site.starts) == 30, f"{policy}, seed {seed}: {sorted(site.starts)}"
 
 
 def test_the_judge_sees_a_start_on_a_drained_part() -> None:

@@ -9,8 +9,17 @@ from hypothesis import strategies as st
 
 from fluxsched.errors import LimitExceeded, LocalProtocolError
 from fluxsched.sched.pool.placement import Shape
-from fluxsched.sched.queue import PendingJobs, about
-from fluxsched.sched.sorted_jobs import CHUNK, CHUNKS_SKIPPED, ORDERS, PendingJob, Skips, cores_asked, key_of
+from fluxsched.sched.queue import (
+    CHUNK,
+    CHUNKS_SKIPPED,
+    ORDERS,
+    PendingJob,
+    PendingJobs,
+    Skips,
+    about,
+    cores_asked,
+    key_of,
+)
 from tests.sched.site import limit, lowered, request_of
 
 

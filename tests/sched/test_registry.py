@@ -1,15 +1,16 @@
 """Policies by name, by file, and what is said at the door; the newcomer's file in examples/ is one of them."""
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched import policy
 from fluxsched.sched.loading import SPEC_CHARS_MAX, parse_spec
-from fluxsched.sched.policy import Option
+from fluxsched.sched.policy import Option, Skips, Start
 from fluxsched.sched.registry import check_class, find, make
-from tests.sched.site import Bench, limit
+from tests.sched.site import Bench, limit, under_fair
 
 NEWCOMER = Path(__file__).parents[2] / "examples" / "policy_smallest.py"
 NEWCOMER_LINES_MAX = 25
@@ -124,7 +125,8 @@ def test_options_with_a_parser_in_a_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("x = 1", "it has none"), ("def (", "cannot be loaded"), ("import no_such_thing_at_all", "no_such_thing"),
+    [("x = 1", "it has none$"), ("def (", "cannot be loaded"), ("import no_such_thing_at_all", "no_such_thing"),
+     ("class A:\n name='a'\n def schedul(self): ...", "it has none, since A lacks one of these"),
      ("class A:\n name='a'\n def schedule(self): ...\nclass B(A): ...", "it has A, B")],
 )  # fmt: skip
 def test_bad_files(tmp_path, text, words):
@@ -165,3 +167,35 @@ def test_a_depth_has_a_bounded_number_of_digits():
 
 def test_a_policy_of_0_1_0_finds_the_class_of_waiting_jobs() -> None:
     assert policy.Waiting is policy.PendingJob
+
+
+class OfOldDays:
+    """A policy as 0.1.0 had them: it asks the view for arrivals, and notes by request what fits nowhere."""
+
+    name = "of-old-days"
+    OPTIONS: ClassVar = {}
+
+    def schedule(self, view, now_s):
+        for job in view.late() or view.queue:
+            fit = view.find(job)
+            if fit is not None:
+                yield Start(job.jobid, fit)
+            Skips().kinds.add(id(job.request))
+
+
+@pytest.mark.parametrize("around", [OfOldDays(), under_fair(OfOldDays())])
+def test_a_policy_of_0_1_0_runs_and_is_told_which_of_its_names_go(around):
+    bench = Bench(around)
+    bench.grow("0")
+    bench.submit(1)
+    with pytest.warns(FutureWarning) as told:
+        bench.run()
+    assert 1 in bench.granted
+    said = {str(warning.message): Path(warning.filename) for warning in told}
+    assert said == dict.fromkeys(
+        [
+            "late of the view goes with the next version: declare ARRIVALS and REPLANS instead",
+            "Skips.kinds goes with the next version: call fits_nowhere(job) instead",
+        ],
+        Path(__file__),
+    )

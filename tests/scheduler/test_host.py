@@ -21,7 +21,7 @@ from fluxsched.protocol.framing import (
     pack_bundles,
     unpack_bundle,
 )
-from fluxsched.protocol.messages.sched import ANNOTATE, DENY, AllocResponse
+from fluxsched.protocol.messages.jobs import ANNOTATE, DENY, AllocResponse
 from fluxsched.sched.engine.group import NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.fair.accounts import Bank
@@ -195,9 +195,7 @@ class Hosted:
         self.time, self.owner = VirtualTime(), owner or Owner()
         self.ended = []
         self.turns = Turns(self.time)
-        self.host = SchedulerHost(
-            self.owner, Scheduler(policy), ("default",), self.turns, "me", self.ended.append
-        )
+        self.host = SchedulerHost(self.owner, Scheduler(policy), ("default",), self.turns, "me", self.ended.append)
         self.host.start()
         self.turns.start(self.time)  # type: ignore[arg-type]
         for _ in range(3):  # acquire, hello, ready

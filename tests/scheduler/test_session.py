@@ -11,14 +11,13 @@ from typing import ClassVar
 
 import pytest
 
-from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import DEFAULT_BANK
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import GroupChange, ResourceSet
 from fluxsched.errors import InvalidTransition, InvalidValue, RPCError
 from fluxsched.protocol import framing
-from fluxsched.protocol.messages import sched as msg
+from fluxsched.protocol.messages import jobs as msg
 from fluxsched.protocol.messages.instance import REASONS_MAX
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.messages.resource import AcquireChange, AcquireFirst, Grow, Shrink, Update
@@ -245,7 +244,7 @@ def test_nothing_is_asked_for_before_each_group_has_grown_and_running_jobs_are_k
     assert peers.answer(HELLO, msg.HelloResponse(7, 16, 1, 1.0, None, R("4-5"))) == []
     [ready] = peers.answer(HELLO, error=NO_DATA)
     assert ready == OutgoingRequest(READY, msg.ReadyRequest("unlimited"))
-    assert peers.session.scheduler.stats()["running"] == 1
+    assert peers.session.scheduler.report.stats()["running"] == 1
 
 
 def test_requests_and_questions_before_ready_wait_and_keep_their_order():
@@ -465,7 +464,7 @@ class Resizing:
         return call
 
     def busy(self):
-        return str(self.scheduler.resource_status()[2].ranks)
+        return str(self.scheduler.report.resource_status()[2].ranks)
 
 
 def ranks_of(call):
@@ -765,7 +764,7 @@ def test_one_whose_jobspec_cannot_be_read_is_taken_over_all_the_same_and_said():
     [log] = hello(peers, 0)
     assert log.is_error
     assert log.text == "hello: ƒ8 counts as if it had no jobspec: no jobspec"
-    assert peers.session.scheduler.stats()["running"] == 1
+    assert peers.session.scheduler.report.stats()["running"] == 1
 
 
 def test_one_counts_where_its_jobspec_says_with_what_may_be_preempted_apart():
@@ -882,6 +881,44 @@ async def test_who_plans_nothing_and_who_is_not_there(world):
     errnum, text = await asker.refused("sched.plan", {"group": "lab"})
     assert (errnum, "no scheduler serves group 'lab'" in text) == (errno.ENOSYS, True)
     assert (await asker.refused("sched.plan", {"max_entries": -1}))[0] == errno.EPROTO
+
+
+BATCH = "[queues.batch]\n[queues.batch.policy.limits.job-size.max]\nnnodes = 5\n"
+
+
+async def test_when_jobs_would_start_that_are_not_submitted(world, timed):
+    """A real instance, with its queue's limits: what would be refused is, and nothing of it is stored."""
+    site = await world.instance(fake="4x4", schedulers=("easy",), config=BATCH)
+    client, asker = await world.client(site), world.second(site)
+    runs = await client.submit(timed("1h", nodes=2, exclusive=True, duration_s=600.0))
+    await client.submit(timed("1h", nodes=4, exclusive=True, duration_s=3600.0))
+
+    def job(nodes: int, limit_s: float) -> Jobspec:
+        return Jobspec.from_command(["true"], nodes=nodes, exclusive=True, duration_s=limit_s)
+
+    async def waits() -> bool:
+        found = (await client.plan())["jobs"]
+        return len(found) == 1
+
+    while not await waits():
+        await asyncio.sleep(LOOK_S)
+    found = (await client.when([job(2, 60.0), job(4, 60.0), job(5, 60.0), job(6, 60.0)]))["estimates"]
+    assert [one["refused"] for one in found] == [False, False, True, True]
+    assert (found[0]["when"], found[1]["when"]) == ("it fits now", "behind 1 job, if all use up their limits")
+    assert 3600 + 500 < found[1]["start"] - found[0]["start"] <= 3600 + 600
+    assert found[2]["when"].startswith("can never run: needs 5 exclusive nodes")
+    assert found[3]["when"] == "6 nodes, limit of queue batch 5: ask for fewer"
+    listed = (await asker.ok("job-manager.list", {"max_entries": 9}))["jobs"]
+    assert len(listed) == 2
+    assert runs in {each["id"] for each in listed}
+    held = (await client.when([job(1, 60.0)], 0))["estimates"][0]
+    assert (held["start"], held["when"]) == (None, "not known: a job on hold is skipped; give it an urgency above 0")
+    await asker.ok("job-manager.queue-start", {"name": "batch", "start": False, "reason": "feast", "all": False})
+    assert (await client.when([job(1, 60.0)]))["estimates"][0]["when"] == "not known: queue batch is stopped: feast"
+    errnum, text = await asker.refused("job-manager.when", {"jobspecs": []})
+    assert (errnum, text) == (errno.EINVAL, "no jobspecs: ask about at least one job, and 32 at most")
+    errnum, text = await asker.refused("job-manager.when", {"jobspecs": [{}] * 33})
+    assert (errnum, "length <= 32" in text) == (errno.EPROTO, True)
 
 
 async def test_why_many_jobs_wait(world, timed):

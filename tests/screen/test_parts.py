@@ -36,7 +36,7 @@ from fluxsched.screen.panes import (
     QuestionBox,
 )
 from fluxsched.screen.picture import Picture
-from fluxsched.screen.table import JOB_COLUMNS, start_shown
+from fluxsched.screen.table import JOB_COLUMNS, TablePane, start_shown
 from fluxsched.views.machine import LiveMachine
 
 LOOK = TerminalLook(True, True)
@@ -49,8 +49,14 @@ def rows(count: int, **more: Any) -> list[JobRow]:
 @pytest.mark.parametrize("width", [40, 60, 80, 149, 150, 300])
 @pytest.mark.parametrize("height", [10, 15, 24, 35, 36, 100])
 @pytest.mark.parametrize("zoomed", [None, "machine", "log"])
-def test_places_are_on_the_terminal_and_none_covers_another(width: int, height: int, zoomed: str | None) -> None:
-    found = places(width, height, table="queues", zoomed=zoomed, machine_lines=lambda _, most: most, queues=9, groups=4)
+@pytest.mark.parametrize("notices", [0, 1, 9])
+def test_places_are_on_the_terminal_and_none_covers_another(
+    width: int, height: int, zoomed: str | None, notices: int
+) -> None:
+    found = places(
+        width, height, table="queues", zoomed=zoomed, machine_lines=lambda _, most: most, queues=9, groups=4,
+        notices=notices,
+    )  # fmt: skip
     seen = set()
     for rect in found.values():
         assert rect.width > 0
@@ -60,6 +66,7 @@ def test_places_are_on_the_terminal_and_none_covers_another(width: int, height: 
         seen |= cells
     assert all(0 <= x < width and 0 <= y < height for x, y in seen)
     assert (zoomed or "queues") in found
+    assert ("notices" in found) == bool(notices)
 
 
 @pytest.mark.parametrize("text", ["plain", "日本語日本語日本語", "\x1b[31m", "a\u202eb", "e\u0301" * 9, "[b]", ""])
@@ -93,7 +100,28 @@ def test_the_log_tells_of_drains_and_their_end() -> None:
     picture.take_machine("whole", machine_body(8))
     picture.take_machine("change", {"drains": {"2-3": {"reason": "fan", "user": "kim"}}})
     picture.take_machine("change", {"drains": {"3": {"reason": "fan", "user": "kim"}}})
-    assert told == ["node[2-3]: drained by kim: fan", "node3: drained by kim: fan", "node2: returned to service"]
+    picture.take_machine("change", {"parts": [{"targets": "1", "cores": "4-7", "reason": "dimm"}]})
+    picture.take_machine("change", {"parts": []})
+    assert told == [
+        "node[2-3]: drained by kim: fan", "node2: returned to service",
+        "node1: cores 4-7 drained: dimm", "node1: cores 4-7 returned to service",
+    ]  # fmt: skip
+
+
+def test_the_log_tells_of_an_added_reason_and_not_of_one_that_is_lifted() -> None:
+    told: list[str] = []
+    picture = Picture(lambda style, text: told.append(text))
+    picture.take_machine("whole", machine_body(8))
+    disk = {"reason": "disk", "user": "kim", "timestamp": 1.0}
+    kernel = {"reason": "kernel", "user": "fluxsched:upd", "timestamp": 2.0}
+    both = {**disk, "reason": "disk; also: kernel", "reasons": [disk, kernel]}
+    picture.take_machine("change", {"drains": {"1-2": disk}})
+    picture.take_machine("change", {"drains": {"1": disk, "2": both, "3": kernel}})
+    assert told == ["node[1-2]: drained by kim: disk",
+                    "node3: drained by upd: kernel", "node2: drained by kim, upd: disk; also: kernel"]  # fmt: skip
+    del told[:]
+    picture.take_machine("change", {"drains": {"1": disk, "2-3": kernel}})
+    assert told == []
 
 
 def test_the_log_keeps_its_limit() -> None:
@@ -184,6 +212,20 @@ async def test_no_more_tagged_targets_are_marked_than_the_limit(monkeypatch: pyt
         strips = pane.make_lines(80, 3)
     marked = [segment for strip in strips[1:] for segment in strip if segment.style and segment.style.underline]
     assert len(marked) == 2
+
+
+async def test_the_cursor_stays_on_its_job_and_on_its_line() -> None:
+    table = TablePane(LOOK, JOB_COLUMNS, lambda row: row.info["id"], id="jobs", title="Jobs")
+    jobs = rows(50)
+    table.fill(jobs[20:])
+    async with App[None]().run_test():
+        table._at = 5  # `move` draws, and there is no screen
+        before = [strip.text for strip in table.make_lines(120, 12)]
+        table.fill(jobs)
+        assert [strip.text for strip in table.make_lines(120, 12)][2:] == before[2:]
+        table.fill(jobs[24:])
+        assert table.current is jobs[25]
+        assert [strip.text for strip in table.make_lines(120, 12)].index(before[7]) == 2 + 1
 
 
 async def test_names_that_have_no_room_are_said_to_need_some() -> None:

@@ -18,7 +18,7 @@ pytest.importorskip("textual")
 from textual.pilot import Pilot
 
 from fluxsched.screen.app import TopApp
-from fluxsched.screen.look import ScreenSettings, TerminalLook
+from fluxsched.screen.look import NOTICE_LINES_MAX, ScreenSettings, TerminalLook
 
 WAITS = {"sched": {"reason_pending": "needs 8 nodes; 2 are free", "t_estimate": 4_000_000_000.0}}
 ROWS = (
@@ -94,7 +94,7 @@ async def test_the_first_look_says_where_the_machine_stands() -> None:
     async with screen() as (pilot, _):
         shown = text(pilot)
         for words in ("64 targets", "20 allocated", "1 drained", "1 lost", "31.2% of 512", "1 running", "2 waiting",
-                      "Machine", "by group", "3 of more", "needs 8 nodes; 2 are free", "held", "F1Help",
+                      "Machine", "by group", "3 of 10", "needs 8 nodes; 2 are free", "held", "F1Help",
                           "F10Quit"):  # fmt: skip
             assert words in shown, words
 
@@ -159,11 +159,19 @@ async def test_tab_and_numbers_go_through_the_panes() -> None:
 
 
 async def test_the_cursor_of_the_machine_finds_targets_and_says_what_they_are() -> None:
-    async with screen() as (pilot, follower):
-        follower.tell("machine", "change", {"drains": {"30": {"reason": "fan [b]", "user": "kim"}}})
+    async with screen(**{"job-manager.list": {"jobs": []}}) as (pilot, follower):
+        part = {"targets": "30", "cores": "4-7", "reason": "dimm"}
+        outage = {"name": "upd", "targets": "30-31", "from": 0.0, "until": 60.0, "reason": "firmware"}
+        news = {"drains": {"30": {"reason": "fan [b]", "user": "kim"}}, "parts": [part], "outages": [outage]}
+        follower.tell("machine", "change", news)
         assert "rank 1 " in await press(pilot, "1", "right")
         assert "node30" in await press(pilot, "slash", *"node30", "enter")
-        assert "fan [b] (by kim)" in text(pilot)
+        assert "drained by kim: fan [b]" in text(pilot)
+        assert "outage upd" in text(pilot), "the machine's title has the next one"
+        await press(pilot, "enter")
+        assert "cores 4-7 drained: dimm" in text(pilot)
+        assert "node[30-31]: outage upd" in await press(pilot, "right", "right")
+        await press(pilot, "escape")
         assert "was not found" in await press(pilot, "2", "slash", *"nosuch", "enter") or "nosuch" in text(pilot)
         await press(pilot, "escape", "1")
         assert "nosuch" in await press(pilot, "slash", "ctrl+u", *"nosuch", "enter")
@@ -312,6 +320,28 @@ async def test_the_log_tells_what_happens_to_targets_and_messages_when_asked() -
         assert "> sched.hello [b]" in await press(pilot)
         await press(pilot, "t")
         assert "messages" not in [topic for topic, _ in follower.open]
+
+
+@pytest.mark.parametrize(("width", "height"), [(130, 30), (40, 10), (300, 100)])
+async def test_notices_stand_on_top_and_in_the_log(width: int, height: int) -> None:
+    async with screen(width, height) as (pilot, follower):
+        texts = [f"[red]{at}[/] slow" for at in range(NOTICE_LINES_MAX + 2)]
+        told = [{"id": at, "text": text, "user": "ops", "timestamp": 1.0} for at, text in enumerate(texts)]
+        follower.tell("notices", "whole", {"notices": told})
+        await drawn(pilot)
+        await drawn(pilot)
+        shown = [line for line in text(pilot).split("\n") if " ⚑ " in line]
+        most = min(NOTICE_LINES_MAX, height // 10)
+        assert [line[3:].split(" slow")[0] for line in shown] == [
+            f"[red]{len(texts) - 1 - at}[/]" for at in range(most)
+        ]
+        assert shown[-1].rstrip().endswith(f"(and {len(texts) - most} more)")
+        assert "Machine" in text(pilot)
+        assert f"notice of ops: {texts[-1]}" in await press(pilot, "5")
+        follower.tell("notices", "change", {"notices": []})
+        await drawn(pilot)
+        await drawn(pilot)
+        assert " ⚑ " not in text(pilot)
 
 
 async def test_the_help_names_every_key() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 
@@ -45,6 +46,7 @@ async def test_jobs_that_hold_a_part_run_on_and_no_other_gets_it(world, eventual
     assert await parts(client) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fifo", "conservative"])
 async def test_they_survive_a_restart_and_a_reload_of_the_scheduler(world, policy):
     statedir = world.directory / "state"
@@ -73,9 +75,21 @@ async def test_what_was_answered_is_there_after_kill_9(world):
     for rank in range(8):
         await peer.ok("resource.drain", {"targets": str(rank), "cores": "1,3", "reason": f"r{rank}"})
     await peer.ok("resource.undrain", {"targets": "2", "cores": "3"})
+    for reason in ("disk", "fan", "hot"):
+        await peer.ok("resource.drain", {"targets": "8", "reason": reason, "mode": "add"})
+    await peer.ok("resource.drain", {"targets": "9", "reason": "other"})
+    await peer.ok("resource.undrain", {"targets": "all", "only": "fan"})
+    for targets in ("8", "all", "15"):  # the last one is not drained
+        refusal = errno.EINVAL, "undrain mode 'add' is unknown: give one of none, update, overwrite, force-overwrite"
+        assert await peer.refused("resource.undrain", {"targets": targets, "mode": "add"}) == refusal
+    drain = (await peer.ok("resource.status"))["drain"]
+    assert drain["8"]["reason"] == "disk; also: hot"
+    assert [each["reason"] for each in drain["8"]["reasons"]] == ["disk", "hot"]
     os.kill(pid, signal.SIGKILL)
     uri, _ = await world.daemon(*options)
-    lines = (await world.second(uri).ok("resource.status"))["parts"]
+    status = await world.second(uri).ok("resource.status")
+    lines = status["parts"]
+    assert status["drain"] == drain
     found = {line["targets"]: (line["cores"], line["reason"]) for line in lines}
     assert found == {str(rank): ("1" if rank == 2 else "1,3", f"r{rank}") for rank in range(8)}
 
@@ -91,12 +105,33 @@ async def test_a_drain_ends_by_itself(world):
     assert (status["drain"], status.get("parts", [])) == ({}, [])
 
 
+async def test_a_job_that_is_submitted_again_leaves_what_was_drained_meanwhile(world, eventually):
+    site = await world.instance(fake="2x4", schedulers=("easy",))
+    client = await world.client(site)
+    runs = await client.submit(job(3, "sleep"))
+    await eventually(lambda: site.resource.module.held)
+    assert await cores_of(client, runs) == "rank0/core[0-2]"
+    await client.drain("0-1", "bad dimm", cores="0")
+    await client.rpc("job-manager.raise", {"id": runs, "type": "requeue", "severity": 0})
+    while (again := max(each["id"] for each in (await client.rpc("job-manager.list"))["jobs"])) == runs:
+        await asyncio.sleep(0.01)  # a wait for the first would wait for its successor
+    while not (found := await cores_of(client, again)):  # the session's time limit ends this
+        await asyncio.sleep(0.01)
+    assert found == "rank0/core[1-3]"
+
+
 async def test_what_needs_withheld_cores_can_never_run(world):
     site = await world.instance(fake="2x4", config='[resource]\nwithhold = "0@all"\n')
     client = await world.client(site)
     fits = await client.submit(job(6))
     assert (await client.wait(fits))["success"]
     assert await cores_of(client, fits) == "rank[0-1]/core[1-3]"
+    status = await client.rpc("resource.status")
+    assert [(each["targets"], each["cores"], each["state"]) for each in status["withheld"]] == [
+        ("0-1", "0", "withheld")
+    ]
+    listed = await client.rpc("resource.sched-status")
+    assert listed["withheld"]["execution"]["R_lite"] == [{"rank": "0-1", "children": {"core": "0"}}]
     found, text = await world.second(site).refused("resource.drain", {"targets": "0", "cores": "0"})
     assert (found, "without core0" in text) == (22, True)
     ended = await client.wait(await client.submit(job(7)))

@@ -12,7 +12,7 @@ from fluxsched.config.submit_filters import FilterAnswer, FilterFault, Submitted
 from fluxsched.config.values import IngestSettings
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused, RPCError
-from fluxsched.services.ingest import BATCH_MAX, SubmitFilters
+from fluxsched.services.jobs import BATCH_MAX, SubmitFilters
 
 FILTER = """
 import os, time
@@ -104,6 +104,26 @@ async def test_jobs_that_are_submitted_together_keep_their_order(world):
     assert [isinstance(each, int) for each in found] == [word != "refused" for word in words]
 
 
+async def test_filters_judge_each_job_of_an_array(world):
+    handle = await world.client(await site(world))
+    path = [["tasks", 0, "command", 0]]
+    for words in (["refused", "plain"], ["invalid"]):
+        with pytest.raises(RPCError, match=r"not here|has made this jobspec invalid"):
+            await handle.submit_array(of(words[0]), path, [[word] for word in words])
+    words = ["plain", "refused", "edited", "raises"] * 100
+    found = await handle.submit_array(of("plain"), path, [[word] for word in words], urgency=9)
+    ids = found["ids"]
+    assert [bool(jobid) for jobid in ids] == [word in ("plain", "edited") for word in words]
+    assert sorted(filter(None, ids)) == list(filter(None, ids))
+    assert [(at, text) for at, _, text in found["refused"] if words[at] == "refused"] == [
+        (at, "not here") for at in range(1, 400, 4)
+    ]
+    edited = await handle.rpc("job-manager.lookup", {"id": ids[2], "keys": ["jobspec"]})
+    system = edited["jobspec"]["attributes"]["system"]
+    assert (system["array"], system["bank"]) == (ids[0], f"of-{os.getuid()}-9")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "timeout", "why"),
     [("dies", "30s", "exit status 3"), ("hangs", "1s", "it did not answer within 1 s")],

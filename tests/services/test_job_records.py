@@ -60,6 +60,15 @@ async def test_of_too_many_the_oldest_are_forgotten_with_all_that_is_theirs(worl
     assert found["jobspec"]["attributes"]["system"]["environment"] == SHARED
 
 
+async def test_a_job_that_prints_nothing_keeps_few_bytes(world):
+    site = await world.instance(fake="1x1")
+    silent = Jobspec.from_command(["true"], environment=SHARED, cwd="/")
+    await run(world.second(site), silent)
+    size = " + ".join(f"ifnull(sum(length({column})), 0)" for column in ("events", "jobspec", "R"))
+    [(found,)] = site.store.read(f"SELECT {size} FROM job_log")
+    assert 200 < found < 350
+
+
 def printing(environment):
     return Jobspec.from_command(["echo", "hello"], environment=environment, cwd="/")
 
@@ -89,6 +98,7 @@ async def test_of_too_old_ones_only_the_highest_id_is_kept_for_the_next_instance
     assert again > jobs[-1]
 
 
+@pytest.mark.slow
 async def test_the_file_is_used_again_and_does_not_grow_without_end(world, eventually):
     site = await world.bare(config="[job-manager]\ninactive-num-limit = 10\n", fake="1x1")
     peer, pages = world.second(site), list[int]()

@@ -14,10 +14,12 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import REQUEUE_MAX
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.jobspec import ARRAY_JOBS_MAX, Jobspec
+from fluxsched.errors import RPCError
 from fluxsched.jobs import query
 from fluxsched.protocol import framing
-from fluxsched.protocol.messages.jobs import ListRequest
+from fluxsched.protocol.messages.instance import REASONS_MAX
+from fluxsched.protocol.messages.jobs import QUEUE_WAITING_MAX, ListRequest
 from fluxsched.services import job_streams, jobs
 from fluxsched.services.jobs import LIST_ENTRIES_MAX, list_query, stored_job
 from fluxsched.services.scheduling import ANNOTATIONS_BYTES_MAX
@@ -340,6 +342,7 @@ async def test_what_is_done_to_an_earlier_attempt_is_done_to_the_last(world):
     assert (found["last"], found["exception_type"]) == (second, "cancel")
     (job,) = (await peer.ok("job-manager.list", {"ids": [first]}))["jobs"]
     assert (job["result"], job["requeued_as"], job["exception"]["note"]) == ("FAILED", second, NOTE)
+    assert await peer.ok("job-manager.usage", {"id": second}) == {"usage": None}, "it waits"
     why = await peer.ok("job-manager.why", {"id": second})
     assert why["attempt"] == f"attempt 1 of 1; {format_f58(first)} ended with exception preempt: {NOTE}"
     why = await peer.ok("job-manager.why", {"id": first})
@@ -495,6 +498,24 @@ async def test_an_answer_has_a_limit(world, timed, monkeypatch):
     assert (len(found["jobs"]), found["left_out"]) == (2, 1)
 
 
+@pytest.mark.plain_only("replaces a method")
+async def test_a_queue_names_its_first_waiting_jobs_and_to_guests_in_private_mode_their_own(world, monkeypatch):
+    site = await world.bare(fake="1x1", config="[queues.batch]\n[queues.debug]\n")
+    client, asker = await world.client(site), world.second(site)
+    ids = [await client.submit(Jobspec.from_command(["true"], queue="batch"), urgency) for urgency in (16, 0, 31)]
+
+    async def waiting(count, queue="batch"):
+        return (await asker.ok("job-manager.queue-status", {"name": queue, "waiting": count})).get("waiting")
+
+    assert await waiting(QUEUE_WAITING_MAX) == [ids[2], ids[0], ids[1]]
+    assert (await waiting(1), await waiting(0), await waiting(1, "debug")) == ([ids[2]], None, [])
+    too_many = {"name": "batch", "waiting": QUEUE_WAITING_MAX + 1}
+    assert (await asker.refused("job-manager.queue-status", too_many))[0] == errno.EPROTO
+    monkeypatch.setattr(site.router.permissions, "sees_only", lambda request: os.getuid() + 1)
+    assert await waiting(9) == []
+    assert (QUEUE_WAITING_MAX, query.WAITING_LOOKED_MAX) == (REASONS_MAX, 10_000)
+
+
 # Limits of the services about jobs, each reached.
 
 
@@ -530,3 +551,56 @@ async def test_only_short_annotations_are_shared(world):
     for chars, shared in ((10, True), (ANNOTATIONS_BYTES_MAX, False)):
         data = framing.pack({"sched": {"reason_pending": "x" * chars}})
         assert (memo.read(data) is memo.read(data)) == shared
+
+
+# Jobs that are submitted together.
+
+WORD = [["tasks", 0, "command", 0]]
+
+
+async def test_an_array_is_as_if_its_jobs_had_come_one_by_one(world):
+    limits = '[[limits]]\nuser = "*"\nwaiting = 3\n'
+    site = await world.bare(fake="4x2", config=limits)
+    handle = await world.client(site)
+    spec = Jobspec.from_command(["a"], cwd="/", environment={})
+    first = await handle.submit_array(spec, WORD, [["a"], [""], ["b"]])
+    ids = first["ids"]
+    assert [bool(jobid) for jobid in ids] == [True, False, True]
+    [(row, errnum, text)] = first["refused"]
+    assert (row, errnum, "tasks[0].command[0] is empty" in text) == (1, errno.EINVAL, True)
+    more = await handle.submit_array(spec, WORD, [["c"], ["d"]], array=ids[0])
+    assert [(row, errnum) for row, errnum, _ in more["refused"]] == [(1, errno.EAGAIN)], "three wait, the limit"
+    for jobid, word, array in ((ids[0], "a", 0), (ids[2], "b", ids[0]), (more["ids"][0], "c", ids[0])):
+        found = stored_job(site.store, jobid)
+        assert found is not None
+        assert found["jobspec"]["tasks"][0]["command"] == [word]
+        assert found["jobspec"]["attributes"]["system"]["array"] == array
+    with pytest.raises(RPCError, match="3 jobs wait, 3 may"):
+        await handle.submit_array(spec, WORD, [["e"], ["f"]])
+    assert len((await handle.rpc("job-manager.list"))["jobs"]) == 3
+
+
+async def test_an_array_has_so_many_jobs_a_request(world):
+    handle = await world.client(await world.bare(fake="4x2"))
+    spec = Jobspec.from_command(["a"], cwd="/", environment={})
+    for count in (0, ARRAY_JOBS_MAX + 1):
+        with pytest.raises(RPCError, match=f"{count} jobs in one request, which has 1 to {ARRAY_JOBS_MAX}"):
+            await handle.submit_array(spec, WORD, [["a"]] * count)
+    found = await handle.submit_array(spec, WORD, [["a"]] * ARRAY_JOBS_MAX)
+    assert len(set(found["ids"])) == ARRAY_JOBS_MAX
+
+
+async def test_each_reason_has_a_kind_also_of_a_scheduler_that_gives_none(world, timed):
+    site = await world.bare(fake="1x1")
+    client, peer = await world.client(site), world.second(site)
+    await peer.schedule("default")
+    held = await client.submit(timed(), urgency=0)
+    sent = await client.submit(timed())
+    asked = asyncio.create_task(client.rpc("job-manager.reasons", {"ids": [held, sent]}))
+    while (question := await peer.request()).topic != "sched.reasons":
+        pass
+    peer.answer("sched.reasons", {"jobs": [[sent, "wait and see", None, False]]}, tag=question.tag)
+    answer = await asked
+    kinds = {row[0]: kind for row, kind in zip(answer["jobs"], answer["kinds"], strict=True)}
+    assert kinds == {held: "held", sent: "other reasons"}
+    assert (await client.rpc("job-manager.why", {"id": held}))["kind"] == "held"

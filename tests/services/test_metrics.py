@@ -138,6 +138,7 @@ def figures(page):
 async def test_figures_of_an_instance(world, timed, eventually):
     site = await world.instance(fake="4x4")
     client = await world.client(site)
+    await client.wait(await client.submit(timed()))  # not counted if the scheduler knows later that it is ready
     long = await client.submit(timed("100s", nodes=2, exclusive=True))
     await client.wait(await client.submit(timed()))
     await client.drain("0", "fan")
@@ -159,10 +160,10 @@ async def test_figures_of_an_instance(world, timed, eventually):
         'fluxsched_cores{state="down"}': 4,
         'fluxsched_group_usable_targets{group="default"}': 2,
         'fluxsched_jobs{queue="",state="running"}': 1,
-        "fluxsched_jobs_submitted_total": 2,
-        "fluxsched_jobs_started_total": 2,
-        'fluxsched_jobs_ended_total{result="completed"}': 1,
-        "fluxsched_job_wait_seconds_count": 2,
+        "fluxsched_jobs_submitted_total": 3,
+        "fluxsched_jobs_started_total": 3,
+        'fluxsched_jobs_ended_total{result="completed"}': 2,
+        "fluxsched_job_wait_seconds_count": 3,
         "fluxsched_store_fault": 0,
         'fluxsched_scheduler_up{module="sched-fifo"}': 1,
         'fluxsched_scheduler_waiting_jobs{module="sched-fifo",group="default"}': 0,
@@ -170,12 +171,13 @@ async def test_figures_of_an_instance(world, timed, eventually):
     assert {name: found[name] for name in wanted} == wanted
     assert found["fluxsched_commit_seconds_count"] > 0
     assert found['fluxsched_scheduler_pass_seconds_count{module="sched-fifo"}'] > 0
-    assert found[considered.format("count")] == 2
+    assert found[considered.format("count")] in (2, 3)
     assert found[considered.format("sum")] > 0
     assert found["fluxsched_resident_memory_bytes"] > 1 << 20
     await client.cancel(long)
 
 
+@pytest.mark.slow
 async def test_asked_a_thousand_times_the_instance_is_asked_once(world):
     site = await world.bare()
     sampler = Sampler(site.uri, sample_s=1_000.0)

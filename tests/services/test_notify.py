@@ -89,7 +89,7 @@ async def test_an_event_that_is_too_large_is_dropped(turns, tmp_path, eventually
 
 async def test_one_that_ends_is_started_again_with_a_growing_pause(turns, tmp_path, eventually, caplog):
     path = tmp_path / "events"
-    notify = program(turns, f"read -r line; echo \"$line\" >> {path}; exit 3", again_s=0.01)
+    notify = program(turns, f'read -r line; echo "$line" >> {path}; exit 3', again_s=0.01)
     for jobid in range(1, 4):
         notify.publish([(jobid, [EVENT])])
         await eventually(lambda jobid=jobid: len(read(path)) == jobid)

@@ -71,7 +71,7 @@ async def follow(peer, tag, picture, holds):
 
 
 def true_states(site):
-    found = site.resource.module.states()
+    found = site.resource.module.report.states()
     return {rank: state for state, ranks in found.items() for rank in ranks}
 
 
@@ -83,10 +83,14 @@ async def test_the_first_answer_is_whole(world):
     site = await world.bare(**SITE)
     peer = world.second(site)
     await peer.ok("resource.drain", {"targets": "1", "reason": "<b>"})
+    await peer.ok("resource.drain", {"targets": "2", "cores": "0-1", "reason": "dimm"})
+    await peer.ok("resource.outage-add", {"targets": "3", "from": 4e9, "for": 60.0, "reason": "firmware"})
     whole = (await peer.next(peer.open("resource.watch"))).payload
     status = await peer.ok("resource.status")
     groups = (await peer.ok("resource.groups"))["groups"]
     assert (whole["R"], whole["drains"], whole["made_up"]) == (status["R"], status["drain"], status["made_up"])
+    assert (whole["parts"], len(whole["parts"])) == (status["parts"], 1)
+    assert (whole["outages"], len(whole["outages"])) == ((await peer.ok("resource.outage-list"))["outages"], 1)
     assert whole["groups"] == groups
     assert whole["states"] == {"excluded": "7", "drained": "1", "free": "0,2-6"}
     assert (whole["busy"], whole["busy_gpus"]) == ({}, {})
@@ -201,6 +205,27 @@ async def test_without_readers_nothing_is_gathered(world):
     job = (await other.ok("job-manager.submit", {"jobspec": spec(1, "1ms")}))["id"]
     await other.ok("job-manager.wait", {"id": job})
     assert (watch._last, watch._touched, watch._counts) == (None, [], {})
+
+
+async def test_drained_parts_and_planned_outages_are_told(world):
+    """Parts that are draining are drained when their job ends, though the state of their target does not change."""
+    site = await world.instance(**SITE)
+    peer = world.second(site)
+    job = (await peer.ok("job-manager.submit", {"jobspec": spec(2)}))["id"]
+    tag, picture = peer.open("resource.watch"), Picture()
+    await follow(peer, tag, picture, lambda known: known.busy)
+    ((rank, _),) = true_counts(site, "core").items()
+    await peer.ok("resource.drain", {"targets": str(rank), "cores": "0-3", "reason": "dimm"})
+    await follow(peer, tag, picture, lambda known: known.others["parts"])
+    (part,) = picture.others["parts"]
+    assert (part["targets"], part["cores"], part["reason"], part["state"]) == (str(rank), "0-3", "dimm", "draining")
+    await peer.ok("job-manager.cancel", {"id": job})
+    await follow(peer, tag, picture, lambda known: known.others["parts"][0]["state"] == "drained")
+    await peer.ok("resource.outage-add", {"targets": "0-1", "from": 4e9, "for": 60.0, "name": "upd"})
+    await follow(peer, tag, picture, lambda known: known.others["outages"])
+    assert [each["name"] for each in picture.others["outages"]] == ["upd"]
+    await peer.ok("resource.outage-remove", {"name": "upd"})
+    await follow(peer, tag, picture, lambda known: known.others["outages"] == [])
 
 
 async def test_an_offline_target_that_is_drained_is_drained_when_its_job_ends(world):

@@ -18,6 +18,7 @@ LONGER = {"attributes.system.duration": 9}
 
 # What changes something, what does not, and how it is refused; JOB stands for the id of a job that waits
 JOB = "the job"
+ARRAY = {"jobspec": SPEC, "paths": [["tasks", 0, "command", 0]], "texts": [["a"], ["b"]]}
 CHANGES = {
     "resource.drain": ({"targets": "0", "mode": "update"}, UNKNOWN, errno.EINVAL),
     "resource.undrain": ({"targets": "1"}, {"targets": "0"}, errno.EEXIST),
@@ -34,7 +35,10 @@ CHANGES = {
     "resource.property-remove": ({"properties": {"big": "2"}}, {"properties": {"nope": "0"}}, errno.EINVAL),
     "resource.expiration-update": ({"expiration": 4e9}, {"expiration": -1.0}, errno.EPROTO),
     "resource.reload": ({"R": R}, {"path": "/nowhere/R"}, errno.ENOENT),
+    "instance.notice-add": ({"text": "slow"}, {"text": ""}, errno.EINVAL),
+    "instance.notice-remove": ({"ids": [1]}, {"ids": [1, 2]}, errno.ENOENT),
     "job-manager.submit": ({"jobspec": SPEC}, {"jobspec": SPEC, "urgency": 99}, errno.EINVAL),
+    "job-manager.submit-array": (ARRAY, ARRAY | {"urgency": 99}, errno.EINVAL),
     "job-manager.raise": ({"id": JOB, "type": "x", "severity": 1}, NO_JOB | {"type": "x", "severity": 1}, errno.ENOENT),
     "job-manager.cancel": ({"id": JOB}, NO_JOB, errno.ENOENT),
     "job-manager.memo": ({"id": JOB, "memo": {"a": 1}}, {"id": JOB, "memo": {}}, errno.EINVAL),
@@ -58,12 +62,13 @@ def test_every_change_of_the_table_of_topics_is_tested():
 
 @pytest.fixture
 async def peer(world):
-    """A client of an instance with one job that waits, 1 drained, 2 with a property, 3 excluded."""
+    """A client of an instance with one job that waits, 1 drained, 2 with a property, 3 excluded, and a notice."""
     peer = world.second(await world.bare(fake="5x4"))
     await peer.ok("resource.drain", {"targets": "1"})
     await peer.ok("resource.property-add", {"properties": {"big": "2"}})
     await peer.ok("resource.assign", {"targets": "3", "group": "exclude"})
     await peer.ok("resource.outage-add", {"targets": "4", "from": 4e9, "for": 60.0, "name": "a"})
+    await peer.ok("instance.notice-add", {"text": "a notice"})
     peer.job = (await peer.ok("job-manager.submit", {"jobspec": SPEC, "urgency": 5}))["id"]
     return peer
 

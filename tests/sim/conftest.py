@@ -20,10 +20,17 @@ TRACES = Path(__file__).parents[3] / "shared" / "traces"
 
 
 class Known(NamedTuple):
-    """The KTH-SP2 trace and, column by column, when others start each of its jobs."""
+    """A trace and, column by column, when others start each of its jobs."""
 
     trace: Trace
     starts: dict[str, list[float]]
+
+
+def known(trace: Path, starts: Path) -> Known:
+    with gzip.open(starts, "rt") as file:
+        rows = list(csv.DictReader(file))
+    columns = [name for name in rows[0] if name.startswith("start_")]
+    return Known(read_trace(trace), {name: [float(row[name]) for row in rows] for name in columns})
 
 
 @pytest.fixture(scope="session")
@@ -31,10 +38,14 @@ def kth() -> Known:
     trace, starts = TRACES / "KTH-SP2-sc15-filtered.swf.gz", TRACES / "KTH-SP2-starts.csv.gz"
     if not trace.exists() or not starts.exists():
         pytest.skip(f"the KTH-SP2 trace and its known starts are not in {TRACES.name}/ beside the repository")
-    with gzip.open(starts, "rt") as file:
-        rows = list(csv.DictReader(file))
-    columns = [name for name in rows[0] if name.startswith("start_")]
-    return Known(read_trace(trace), {name: [float(row[name]) for row in rows] for name in columns})
+    return known(trace, starts)
+
+
+@pytest.fixture(scope="session")
+def lublin() -> Known:
+    """A trace by a model, and its starts by pyss; see lublin/README.md."""
+    folder = Path(__file__).parent / "lublin"
+    return known(folder / "lublin-2000.swf.gz", folder / "starts.csv.gz")
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,14 @@
 import csv
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from fluxsched.cli.main import main
 from fluxsched.cli.output import SHOWN_EVERY_S, ProgressLine, line_text
-from fluxsched.sim.report import scale_of
+from fluxsched.sim.report import PARTS_MIN, folded, over_time, scale_of
 
 TRACE = """\
 ; MaxProcs: 4
@@ -126,6 +127,18 @@ def test_who_has_not_been_submitted_by_then_does_not_wait(sim):
 )
 def test_the_scale_of_a_queue_is_never_nothing(longest, text):
     assert scale_of(longest) == text
+
+
+def test_the_bars_over_time_fit_the_terminal():
+    course = SimpleNamespace(utilisation=(0.0, None, 1.0, *[0.5] * 45), queue=(4.0,) * 48)
+    result = SimpleNamespace(title="easy-backfill", summary=SimpleNamespace(over_time=course))
+    for columns in (200, 110, 80, 64):
+        lines = list(over_time([result], columns))
+        assert max(map(len, lines)) <= columns
+        assert len(lines[1].split()[-1]) == min(48, (columns - 17) // 2)
+    assert len(list(over_time([result], 20))[1].split()[-1]) == PARTS_MIN
+    assert folded((0.0, None, 1.0, None, None, 0.5), 3) == [0.0, 1.0, 0.5]
+    assert folded((None, None, 1.0), 1) == [1.0]
 
 
 def test_users_and_queues(sim):

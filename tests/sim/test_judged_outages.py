@@ -16,9 +16,9 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.sched.registry import load
 from fluxsched.sim import Trace, generate
-from fluxsched.sim.engine.simulation import Simulation
-from fluxsched.sim.engine.site import SiteEvent, parse_site, site_of
-from fluxsched.sim.table import Columns
+from fluxsched.sim.result import Columns
+from fluxsched.sim.simulation import Simulation
+from fluxsched.sim.site import SiteEvent, parse_site, site_of
 from tests.generated.share import first
 
 CORES, JOBS = 2, 16

@@ -13,8 +13,8 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.sched.registry import load
 from fluxsched.sim import Trace, generate
-from fluxsched.sim.engine.simulation import Simulation
-from fluxsched.sim.engine.site import OUTAGE, SiteEvent, site_of
+from fluxsched.sim.simulation import Simulation
+from fluxsched.sim.site import OUTAGE, SiteEvent, site_of
 from tests.sched.preemption_judge import Judge, watch
 from tests.sched.progressive_filling import Site
 

@@ -8,10 +8,10 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.sim import Ask, Trace, TraceJob, generate, lublin, plots, report
+from fluxsched.sim import Ask, Trace, TraceJob, generate, plots, replay, report
+from fluxsched.sim import site as site_events
+from fluxsched.sim import synthetic as lublin
 from fluxsched.sim.commands import LABEL_CHARS_MAX, StudyOptions
-from fluxsched.sim.engine import run as replay
-from fluxsched.sim.engine import site as site_events
 from fluxsched.sim.traces import FAULT_CHARS_MAX, JOBS_MAX, URGENCY_MAX, read_lines
 from fluxsched.system.clock import seeded
 

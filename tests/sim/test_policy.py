@@ -10,7 +10,7 @@ import pytest
 
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.sim.commands import NAME_CHARS_MAX, POLICY, check_name, make_package
-from fluxsched.sim.conformance.suite import check
+from fluxsched.sim.conformance import check, examine
 from fluxsched.system.clock import interrupted
 from tests.generated.share import ALL
 
@@ -48,9 +48,17 @@ def test_its_test_passes(package):
     assert f"{2 if ALL else 1} passed" in text
 
 
+LAWS = """
+from fluxsched.sim import examine
+from fluxsched.sched.registry import make, parse_spec
+for row in examine(make(*parse_spec("lambda:order=sjf")), cases=1): print(row.rule, row.verdict)
+"""
+
+
 def test_it_is_found_by_its_name_and_keeps_the_laws(package):
-    program = ("-c", "from fluxsched.cli.main import main; main()")
-    status, text = run(package, *program, "policy", "check", "lambda:order=sjf", "-o", "{rule} {verdict}")
+    check = "from fluxsched.cli.main import main; main()"
+    words = ("policy", "check", "lambda:order=sjf", "-o", "{rule} {verdict}")
+    status, text = run(package, "-c", *((check, *words) if ALL else (LAWS,)))
     assert status == 0, text
     assert ["usable", "kept"] in [line.split() for line in text.splitlines()]
     assert "broken" not in text
@@ -114,3 +122,14 @@ def test_what_cannot_be_made_is_refused(tmp_path):
     with pytest.raises(InvalidValue, match=r"raised ZeroDivisionError: division by zero \(raises.py:4\)"):
         check(str(file), 0, NO_TIME, interrupted)
     check_name(POLICY, "night-shift")
+
+
+def test_a_policy_that_returns_instead_of_yielding_is_told_so():
+    class Returns:
+        name = "returns"
+
+        def schedule(self, view, now_s):
+            pass
+
+    (finding,) = {verdict.finding for verdict in examine(Returns(), cases=1, rules=["ordinary"])} - {None}
+    assert "schedule returned None: it should be a generator, which yields decisions" in str(finding)

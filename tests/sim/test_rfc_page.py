@@ -9,8 +9,8 @@ import pytest
 
 from fluxsched.config.inventory import fake_resources
 from fluxsched.sim import Machine, Trace, run
-from fluxsched.sim.engine.site import _PLAIN, parse_site
 from fluxsched.sim.result import COLUMNS
+from fluxsched.sim.site import _PLAIN, parse_site
 from fluxsched.sim.traces import KEYS, read_lines
 
 PAGE = (Path(__file__).parents[2] / "rfc" / "simulator.md").read_text()

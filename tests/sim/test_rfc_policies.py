@@ -12,7 +12,7 @@ from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policy import Decision, PendingJob, Plan, View
 from fluxsched.sched.registry import OWN, find, make
 from fluxsched.sim import Ask, TraceJob, examine, run
-from fluxsched.sim.conformance.suite import COST, COST_SAYS, LAWS, RULES, SLACK
+from fluxsched.sim.conformance import COST, COST_SAYS, LAWS, RULES, SLACK
 from tests.generated.share import examples
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec
 

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.history.samples import MachineSample, damaged_history, read_intervals, read_runs, read_samples
+from fluxsched.history import MachineSample, damaged_history, read_intervals, read_runs, read_samples
 from fluxsched.instance.assembly import LEFT_OUT_NAMED_MAX, StateNotice, read_store
 from fluxsched.store import repair
 from fluxsched.store.integrity import (

@@ -24,16 +24,21 @@ from fluxsched.store.integrity import SELECTED, add_function, checksummed
 from fluxsched.store.jobs import (
     COMPRESSED_BYTES_MIN,
     EXPANDED_BYTES_MAX,
+    JOBSPEC_PHRASES,
+    KEY_LEVELS,
+    KEYS,
     NAMES,
     NO_JOBSPEC,
     PARTS_READ_MAX,
     PER_JOB,
+    R_PHRASES,
     Parts,
     compressed,
     ended_last,
     expanded,
     known_parts,
     pack_events,
+    pack_resources,
     read_active,
     read_ended,
     read_events,
@@ -46,12 +51,13 @@ from fluxsched.store.schema import prepare
 # Rows of jobs: what is read is what was written, and what many have in common is there once.
 
 
+KEY = st.sampled_from(KEYS)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**31), 2**53) | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4) | KEY, inner, max_size=3),
     max_leaves=6,
 )
-CONTEXTS = st.dictionaries(st.text(max_size=6), VALUES, max_size=3)
+CONTEXTS = st.dictionaries(st.text(max_size=6) | KEY, VALUES, max_size=3)
 EVENTS = st.fixed_dictionaries(
     {"timestamp": st.floats(0, 4e9) | st.sampled_from([0, 1.0, 1795369311.3057373]), "name": st.sampled_from(NAMES)},
     optional={"context": CONTEXTS},
@@ -93,6 +99,7 @@ def spec(command, **system):
     return {"version": 1, "resources": [], "tasks": [task], "attributes": {"system": system}}
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.lists(EVENTS, max_size=6))
 def test_events_are_read_as_they_were_written(events):
@@ -104,6 +111,53 @@ def test_what_is_no_number_of_an_event_is_none(number):
     """-1 was read as the last name that there is."""
     with pytest.raises((ValueError, LookupError)):
         unpack_events(msgspec.msgpack.encode([1.5, number, None]))
+
+
+def test_a_key_s_number_that_is_none_is_noticed():
+    with pytest.raises(LookupError):
+        unpack_events(msgspec.msgpack.encode([1.5, NAMES.index("finish"), {len(KEYS): 0}]))
+
+
+def test_keys_are_numbers_on_the_upper_levels_alone():
+    context = {"status": 0}
+    for _ in range(KEY_LEVELS + 1):
+        context = {"usage": context}
+    event = {"timestamp": 1.5, "name": "finish", "context": context}
+    packed = bytes(pack_events([event]))
+    assert (packed.count(b"usage"), packed.count(b"status"), unpack_events(packed)) == (0, 1, [event])
+
+
+def submitted(*options: str) -> dict[str, object]:
+    return Jobspec.from_command(["/bin/true", *options], cwd="/tmp", environment=ENVIRONMENT, queue="q").to_json()
+
+
+ON_NODES = Jobspec.from_command(["a"], nodes=2, gpus_per_task=1, duration_s=60.0, test_run_duration_s=1.0).to_json()
+GRANTED = {
+    "version": 1,
+    "execution": {
+        "R_lite": [{"rank": "0", "children": {"core": "0-3", "gpu": "0"}}, {"rank": "9", "children": {"core": "2"}}],
+        "starttime": 1795943705.4026787, "expiration": 0.0, "nodelist": ["fake0", "fake9"], "nslots": 1,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("jobspec", [submitted(), submitted("\2\x13"), ON_NODES])
+def test_long_texts_of_jobspecs_and_resources_take_a_byte(database, jobspec):
+    parts = parts_of(database)
+    row = (1, None, pack_events([]), *parts.split(jobspec), pack_resources(GRANTED))
+    into = f"INSERT INTO job_log ({SELECTED['job_log']}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    database.execute(into, *checksummed("job_log", [row]))
+    assert read_job(database.execute, 1) == {"eventlog": [], "jobspec": jobspec, "R": GRANTED}
+    [bare] = read_ended(database.execute, [1], pytest.fail)
+    assert json.loads(bare.jobspec)["tasks"] == jobspec["tasks"]
+    assert len(row[3]) < len(json.dumps(jobspec)) / 3
+    assert len(row[-1]) < len(json.dumps(GRANTED)) / 2
+
+
+def test_each_long_text_has_a_byte_of_its_own_that_json_never_has():
+    marks = [mark for mark, _ in (*JOBSPEC_PHRASES, *R_PHRASES)]
+    assert b"".join(marks) == bytes(range(2, 2 + len(marks)))
+    assert 2 + len(marks) <= ord(" ")
 
 
 def test_events_of_one_time_take_few_bytes():
@@ -220,6 +274,7 @@ def test_what_is_read_is_what_was_written_whether_compressed_or_not(first, rest,
     assert len(compressed(text)) <= len(text)
 
 
+@pytest.mark.slow
 def test_small_and_very_large_ones_stay_as_they_are():
     small, large = b"{" * (COMPRESSED_BYTES_MIN - 1), b"{" * (EXPANDED_BYTES_MAX + 1)
     assert compressed(small) == small
@@ -273,6 +328,7 @@ async def test_an_environment_is_kept_compressed_and_found_again_after_restore_a
     assert environment_of(found) == ENVIRONMENT_OF_MANY
 
 
+@pytest.mark.slow
 async def test_salvage_leaves_out_a_job_whose_environment_expands_without_end(left, tmp_path):
     path, jobid = left
     with closing(sqlite3.connect(path)) as connection:

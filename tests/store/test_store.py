@@ -20,11 +20,11 @@ from fluxsched.store.store import Store, StoreLimits, ThreadPerCallWriter
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import PIECE_ITEMS, Turns
 from tests.store.watched_syncs import library, watched_syncs
+from tests.waiting import WAIT_S, until
 
 # The store: answers wait for the disk, in order; its log (WAL) stays small without a commit that waits for a copy.
 
 
-WAIT_S = 60.0
 EVENTS = b"x" * 200
 
 
@@ -230,10 +230,7 @@ class Disk:
     def known(self):
         return [jobid for (jobid,) in self.store.read("SELECT jobid FROM job_log ORDER BY seq")]
 
-    async def until(self, condition):
-        async with asyncio.timeout(WAIT_S):
-            while not condition():
-                await asyncio.sleep(0.002)
+    until = staticmethod(until)
 
 
 @pytest.fixture
@@ -406,12 +403,6 @@ def keep(synced, key, told):
     synced.add("saved", ("test", key, b"1"))
     synced.after_commit(lambda: told.append(key))
     synced._turns.wake()
-
-
-async def until(condition):
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 async def test_nothing_is_told_before_its_sync_is_done(synced, syncs):

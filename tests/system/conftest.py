@@ -5,19 +5,18 @@ that nothing is held twice (`Instance.check`).
 A command of a hundred milliseconds is mostly the start of Python. So `user.process(...)` runs the console script, for
 what only a process shows (exit statuses, signals, terminals), and `user(...)` runs the same command line against the
 same instance inside this process. Processes, and all that they start, are forked from one that is prepared for it
-(`tests/prepared`), except at a terminal and with the fixture `real`.
+(`tests/prepared`), except below a shell at a terminal and with the fixture `real`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, chdir, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, chdir, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,16 +26,13 @@ import pytest
 from click.testing import CliRunner
 
 from fluxsched.cli.main import main
-from fluxsched.client.aio import AsyncHandle
 from fluxsched.client.blocking import Handle
-from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.quantities import parse_duration
-from fluxsched.instance.instance import Instance
-from fluxsched.instance.launch import StartOptions, settings_of
 from fluxsched.system.clock import interrupted
-from tests.prepared.caller import PROGRAM, prepared, with_forked_children
+from tests.prepared.caller import PROGRAM, prepared
 from tests.prepared.children import Refused
 from tests.prepared.request import REAL
+from tests.site import alive as is_alive
+from tests.site import children_are_forked, timed, world
 from tests.users import admin, ann, bob, homes
 
 WAIT_S = 60.0
@@ -51,9 +47,6 @@ def _a_hangup_ends_commands() -> None:
     """Under nohup they would ignore SIGHUP, as we do."""
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda signum, frame: None)  # ignored here, and not inherited by what we execute
-
-
-children_are_forked = pytest.fixture(autouse=True, scope="package")(with_forked_children)
 
 
 class Ending(subprocess.Popen[str]):
@@ -225,6 +218,17 @@ def users() -> tuple[Callable[[Path], User], type[Daemons]]:
 Until = Callable[[Callable[[], Any]], Any]
 
 
+def left_behind(user: User) -> list[str]:
+    """Return the run directories that are left of a user."""
+    return [path.name for path in user.directory.iterdir() if path.name.startswith("fluxsched-")]
+
+
+def pid_in(path: Path, until: Until) -> int:
+    """Return the process id that a task writes to a file."""
+    until(path.exists)
+    return int(path.read_text())
+
+
 @pytest.fixture
 def until() -> Until:
     """Wait, bounded, until a condition holds; its value."""
@@ -244,14 +248,7 @@ def until() -> Until:
 def alive() -> Callable[[int], bool]:
     """Whether a process runs (a zombie does not)."""
 
-    def look(pid: int) -> bool:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except OSError:
-            return False
-        return state not in "ZX"
-
-    return look
+    return is_alive
 
 
 @pytest.fixture
@@ -277,61 +274,6 @@ def keeper_of() -> Callable[[int], int | None]:
         return None
 
     return look
-
-
-class World:
-    """In-process instances and clients, taken down in reverse order with a whole-state check at the end."""
-
-    def __init__(self, stack: AsyncExitStack) -> None:
-        self._stack = stack
-        self.instances: list[Instance] = []
-
-    async def instance(self, **options: Any) -> Instance:
-        instance = await self._stack.enter_async_context(Instance(settings_of(StartOptions(**options))))
-        self.instances.append(instance)
-        return instance
-
-    async def client(self, instance: Instance) -> AsyncHandle:
-        return await self._stack.enter_async_context(AsyncHandle(instance.uri))
-
-    def check(self) -> None:
-        for instance in self.instances:
-            instance.check()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Check that nothing is held twice until a condition holds, bounded."""
-        async with asyncio.timeout(WAIT_S):
-            while not condition():
-                self.check()
-                await asyncio.sleep(0.005)
-        self.check()
-
-
-@pytest.fixture
-async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    for name in list(os.environ):
-        if name.startswith("FLUX"):
-            monkeypatch.delenv(name)
-    async with AsyncExitStack() as stack:
-        world = World(stack)
-        yield world
-        world.check()
-
-
-Timed = Callable[..., Jobspec]
-
-
-@pytest.fixture
-def timed() -> Timed:
-    """A job that only lets time pass."""
-
-    def make(duration: str = "1ms", **options: Any) -> Jobspec:
-        return Jobspec.from_command(["true"], test_run_duration_s=parse_duration(duration), **options)
-
-    return make
-
-
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -14,6 +14,7 @@ import pytest
 from fluxsched.client.blocking import Handle
 from fluxsched.errors import Refused
 from fluxsched.transport.zeromq import ZmqServer
+from tests.users import as_user
 
 TCP = "tcp://127.0.0.1:*"
 OTHER_USER = 65534
@@ -24,23 +25,7 @@ def as_other_user(call: Callable[[], object]) -> str:
     """What a call returns, or raises, in a process of the user nobody."""
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setgroups([])
-            os.setgid(OTHER_USER)
-            os.setuid(OTHER_USER)
-            said = str(call())
-        except BaseException as exc:
-            said = f"{type(exc).__name__}: {exc}"
-        os.write(write_end, said.encode())
-        os._exit(0)
-    os.close(write_end)
-    with os.fdopen(read_end) as file:
-        said = file.read()
-    os.waitpid(child, 0)
-    return said
+    return as_user(OTHER_USER, OTHER_USER, [], call)
 
 
 def owner_of(uri: str) -> object:

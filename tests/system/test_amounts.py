@@ -85,7 +85,7 @@ def test_a_scheduler_that_grants_more_than_there_is_is_cut_off(here: Any, until:
 GREEDY = '''
 """Places as if nobody held any memory: it reaches into the pool, which no policy should."""
 from fluxsched.sched.policy import Start
-from fluxsched.sched.pool.countables import Countable
+from fluxsched.sched.pool.amounts import Countable
 
 class Greedy:
     name = "greedy"

@@ -157,9 +157,10 @@ def test_the_command_of_alloc_ends_with_its_job_and_the_job_with_alloc(site: Any
     assert "exception timeout" in found.err
     with site.popen("alloc", "-n1", "sh", "-c", "echo $FLUX_ENCLOSING_ID; exec sleep 600") as process:
         jobid = process.stdout.readline().strip()
+        assert jobid, process.communicate(timeout=60)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM
+        said = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, said
     site("wait", jobid, status=None)
     assert site.info(jobid)["exception"]["note"] == "alloc was interrupted"
 

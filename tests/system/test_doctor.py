@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fluxsched.doctor import homes
+from fluxsched.errors import Disconnected
 from fluxsched.system.files import INFO_NAME, PREFIX
 
 GOLDEN = r"""
@@ -132,6 +133,21 @@ def test_instances_that_are_silent_or_were_killed_are_named(
 
 
 @pytest.mark.usefixtures("without_homes")
+def test_an_instance_that_ends_while_it_is_asked_is_no_fault(
+    user: Any, daemon: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = daemon("--fake", "1x1")
+    pid = here.pid()
+
+    def ended(*_: object) -> None:
+        os.kill(pid, signal.SIGTERM)
+        raise Disconnected("the instance closed the connection")
+
+    monkeypatch.setattr("fluxsched.doctor.homes.Handle", ended)
+    assert not [check for check in user("doctor", "--json").json["checks"] if check["section"] == homes.INSTANCES]
+
+
+@pytest.mark.usefixtures("without_homes")
 def test_the_directory_of_a_hosts_keeper_is_no_instance(user: Any) -> None:
     user.environ["XDG_RUNTIME_DIR"] = str(user.directory)
     keeper = user.directory / f"{PREFIX}{os.getuid()}-keeper"
@@ -148,7 +164,7 @@ def test_a_run_directory_that_cannot_be_used(user: Any) -> None:
     found = user("doctor", "--json", status=1)
     said = named(found, "run directories")[1]
     assert "is too long for a socket in it (limit 107 bytes) -> set XDG_RUNTIME_DIR" in said
-    user.environ["XDG_RUNTIME_DIR"] = str(user.directory / "gone")
+    user.environ |= {"XDG_RUNTIME_DIR": str(user.directory / "gone"), "FLUXSCHED_TMPDIR": str(user.directory)}
     assert named(user("doctor", "--json"), "run directories")[0] == "warn"
 
 

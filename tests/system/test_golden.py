@@ -18,9 +18,7 @@ from tests import golden
 
 FILES = sorted(Path(__file__).with_name("golden").glob("*.txt"))
 SESSIONS = [
-    (path, options, [*rows])
-    for path in FILES
-    for options, rows in groupby(golden.rows(path), key=lambda row: row.site)
+    (path, options, [*rows]) for path in FILES for options, rows in groupby(golden.rows(path), key=lambda row: row.site)
 ]
 LOOKS = ("jobs", "job why", "resource status", "resource list", "resource groups", "queue list", "queue status")
 """Commands that change nothing."""

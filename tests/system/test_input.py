@@ -126,9 +126,7 @@ def test_files_are_read_by_all_tasks_from_their_start(site: Any, tmp_path: Path)
         assert process.communicate(timeout=60)[0] == "through a fifo"
 
 
-@pytest.mark.parametrize(
-    ("path", "reason"), [("none", "No such file or directory"), (".", "Is a directory")]
-)
+@pytest.mark.parametrize(("path", "reason"), [("none", "No such file or directory"), (".", "Is a directory")])
 def test_a_file_that_cannot_be_read_fails_the_job(site: Any, tmp_path: Path, path: str, reason: str) -> None:
     done = site("run", "--input", tmp_path / path, "cat", status=1)
     assert f"for the job's input: {reason}" in done.err
@@ -159,11 +157,11 @@ def test_a_terminal_counts_only_where_it_is_asked_for(site: Any) -> None:
 
 
 def test_tasks_beyond_the_usual_number_of_descriptors_run_and_keep_their_limit(user: Any) -> None:
-    inner = "fluxsched run -n 250 sh -c 'ulimit -Sn' | uniq -c; echo no | fluxsched run -n 257 true"
-    script = f'ulimit -Sn 200; exec fluxsched start --fake 1x300 -- sh -c "{inner}"'
+    inner = "fluxsched run -n 120 sh -c 'ulimit -Sn' | uniq -c; echo no | fluxsched run -n 257 true"
+    script = f'ulimit -Sn 100; exec fluxsched start --fake 1x300 -- sh -c "{inner}"'
     done = subprocess.run(
         ["sh", "-c", script], env=user.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         timeout=60, check=False,
     )  # fmt: skip
-    assert done.stdout.split() == ["250", "200"], done.stderr
+    assert done.stdout.split() == ["120", "100"], done.stderr
     assert "the job has 257 tasks, and at most 256 are sent input: give a file (--input)" in done.stderr

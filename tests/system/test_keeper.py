@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from .conftest import left_behind, pid_in
+
 SAY = "echo $$ > .$0; mv .$0 $0"  # a file that appears with its text in it
-
-
-def pid_in(path: Path, until: Any) -> int:
-    until(path.exists)
-    return int(path.read_text())
-
-
-def left_behind(user: Any) -> list[str]:
-    return [path.name for path in user.directory.iterdir() if path.name.startswith("fluxsched-")]
 
 
 @pytest.mark.usefixtures("real")

@@ -45,9 +45,7 @@ def test_the_log_of_a_killed_instance_is_kept_and_named(user: Any, daemon: Any, 
     assert user.shell("true", "--fake", "1x1").err == "", "it is said once"
 
 
-def test_without_a_keeper_the_end_came_after_the_last_line(
-    user: Any, daemon: Any, kill_hard: Any, until: Any
-) -> None:
+def test_without_a_keeper_the_end_came_after_the_last_line(user: Any, daemon: Any, kill_hard: Any, until: Any) -> None:
     here = daemon("--fake", "1x1", "--statedir", "state")
     kill_hard(here.pid())
     [log] = logs(user, "state/logs")

@@ -39,7 +39,9 @@ def test_one_of_the_configuration_is_started_again_and_ends_with_the_instance(
 ) -> None:
     url = f"http://127.0.0.1:{free_port()}/metrics"
     path: Path = user.directory / "site.toml"
-    path.write_text(f'[log]\nformat = "json"\n[metrics]\nbind = "{url.removeprefix("http://").removesuffix("/metrics")}"\n')
+    path.write_text(
+        f'[log]\nformat = "json"\n[metrics]\nbind = "{url.removeprefix("http://").removesuffix("/metrics")}"\n'
+    )
     here = daemon("--fake", "4x2", "--config", path)
     pid = until(lambda: exporter_of(here.pid()))
     kill_hard(pid)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from .conftest import pid_in
+
 SAY = "echo $$ > .$0; mv .$0 $0"  # a file that appears with its text in it
 STATE = ("--fake", "1x8", "--statedir", "state")
-
-
-def pid_in(path: Path, until: Any) -> int:
-    until(path.exists)
-    return int(path.read_text())
 
 
 @pytest.fixture
@@ -71,6 +67,23 @@ def test_jobs_that_ended_while_there_was_no_instance_are_accounted(
     assert here("job", "attach", ended, status=5).out == "late\n"
     assert here.info(limited)["exception"]["type"] == "timeout"
     assert here.info(timed)["result"] == "COMPLETED"
+
+
+def test_ends_moved_for_outages_are_kept_and_given_back(site: Any, again: Any, until: Any) -> None:
+    job = site.running("-t", "10h", "sleep", "600")
+    own_s = site.info(job)["expiration"]
+    for name, begin in (("late", "+5h"), ("soon", "+2h")):
+        site("outage", "add", "all", "--from", begin, "--for", "1h", "--name", name, "--end-jobs")
+    until(lambda: site.info(job)["expiration"] < own_s - 7 * 3600)
+    soon_s = site.info(job)["expiration"]
+    here = again()
+    assert here.info(job)["expiration"] == soon_s
+    here("outage", "remove", "soon")
+    until(lambda: here.info(job)["expiration"] > soon_s + 2 * 3600)
+    assert here.info(job)["expiration"] < own_s  # the other one ends it
+    here("outage", "update", "late", "--leave-jobs")
+    until(lambda: here.info(job)["expiration"] == own_s)
+    here("cancel", job)
 
 
 def test_input_signals_and_streams_go_on(site: Any, again: Any, until: Any) -> None:

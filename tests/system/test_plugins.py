@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 PLUGIN = """
-from fluxsched.sched.hooks.api import PASS, Gate, Never, Option, Wait
+from fluxsched.sched.hooks import PASS, Gate, Never, Option, Wait
 
 
 class Door:

@@ -50,8 +50,10 @@ def test_commands_that_follow_jobs_go_on_across_a_restart_and_a_crash(daemon: An
     assert (done[run][0], done[attach][0], done[wait][0]) == ("0: three\n", "three\n", "")
     assert done[watch][0].split() == [job, "FAILED"]
     assert next(line for line in done[attach][1].splitlines() if "connecting" not in line) == "end"
-    for _, err in done.values():
-        assert err.count("closed the connection: connecting again when it is back\n") == 2, err
+    for process, (_, err) in done.items():
+        cuts = err.count("closed the connection: connecting again when it is back\n")
+        # the others may have looked for it in vain from the restart to the crash
+        assert cuts == 2 if process in (run, attach) else 1 <= cuts <= 2, err
 
 
 def test_only_what_may_come_back_is_looked_for(daemon: Any, kill_hard: Any, monkeypatch: Any, tmp_path: Any) -> None:
@@ -67,6 +69,22 @@ def test_only_what_may_come_back_is_looked_for(daemon: Any, kill_hard: Any, monk
     site("stop")
     assert not may_come_back(site.uri)
     assert may_come_back(site.uri, also_stopped=True)
+
+
+def test_clients_at_a_path_that_was_bound_find_the_instance_again(daemon: Any, kill_hard: Any, tmp_path: Any) -> None:
+    """Nothing is written beside it: it was given up at once."""
+    start = (*STATE, "--bind", f"ipc://{tmp_path}/site")
+    site = daemon(*start)
+    job = site.running("sh", "-c", SCRIPT)
+    with site.at(f"ipc://{tmp_path}/site").popen("job", "attach", job) as attach:
+        assert attach.stdout.readline() == "one\n"
+        site("restart")
+        (site.directory / "a").touch()
+        assert attach.stdout.readline() == "two\n"
+        kill_hard(site.pid())
+        daemon(*start)
+        (site.directory / "b").touch()
+        assert (attach.communicate(timeout=60)[0], attach.returncode) == ("three\n", 3)
 
 
 def test_the_address_is_the_same_after_any_end_and_jobs_and_agents_find_it(

@@ -123,6 +123,7 @@ def test_attach_and_output_show_a_job_that_was_submitted(site: Any) -> None:
     site("cancel", running)
 
 
+@pytest.mark.slow
 def test_who_waits_at_a_terminal_is_told_why(daemon: Any) -> None:
     here = daemon("--fake", "1x1", "--scheduler", "none")
     terminal, stderr = pty.openpty()

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 from fluxsched.cli.main import main
 from fluxsched.yunikorn import messages
-from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
+from fluxsched.yunikorn.messages import ALLOCATIONS, APPLICATIONS, NODES
 from fluxsched.yunikorn.wire import EXTRA, SCHEDULER, Address
 from tests.yunikorn.interfaces.drivers import RemoteRM
 
@@ -136,7 +136,7 @@ def test_wrong_words_are_wrong_usage(words: list[str], says: str) -> None:
 
 def test_a_plugin_of_a_file_has_its_say(tmp_path: Path) -> None:
     (tmp_path / "odd.py").write_text(
-        "from fluxsched.sched.hooks.api import PASS, Later\n"
+        "from fluxsched.sched.hooks import PASS, Later\n"
         "class Odd:\n"
         "    name = 'odd'\n"
         "    def look(self, job, rank):\n"

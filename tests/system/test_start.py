@@ -18,9 +18,7 @@ import pytest
 
 from fluxsched.jobs.table import result
 
-
-def left_behind(user: Any) -> list[str]:
-    return [path.name for path in user.directory.iterdir() if path.name.startswith("fluxsched-")]
+from .conftest import left_behind
 
 
 @pytest.mark.parametrize("status", [0, 7])

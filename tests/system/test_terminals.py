@@ -9,16 +9,16 @@ import pty
 import select
 import signal
 import subprocess
-import sys
 import termios
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fluxsched.cli.attach import PIECE_BYTES
 from fluxsched.core.jobfields import WINDOW_MAX
+from tests.prepared.caller import PROGRAM, prepared
+from tests.prepared.request import COMMAND
 
 DETACH = "\x1c"
 
@@ -27,13 +27,13 @@ class AtTerminal:
     """A command at a terminal of 33 rows and 77 columns, the leader of its session."""
 
     def __init__(self, user: Any, *words: str) -> None:
-        program = str(Path(sys.executable).with_name("fluxsched"))
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            termios.tcsetwinsize(0, (33, 77))
-            os.chdir(user.directory)
-            os.execve(program, ["fluxsched", *words], user.environment)
+        self.fd, its = pty.openpty()
+        termios.tcsetwinsize(its, (33, 77))
         self.before = termios.tcgetattr(self.fd)
+        with contextlib.chdir(user.directory):
+            fds = dict.fromkeys(range(3), its)
+            self.pid = prepared().child(COMMAND, [PROGRAM, *words], fds, user.environment, has_session=True)
+        os.close(its)
         self.screen = ""
 
     def read_until(self, text: str) -> str:
@@ -141,6 +141,8 @@ def test_run_can_be_detached_from_its_job(site: Any) -> None:
 def test_attach_leaves_the_terminal_as_it_was_however_it_ends(site: Any) -> None:
     jobid = site.running("-opty", "sh", "-c", "stty -echo; echo up; exec cat")
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) is signal.SIG_IGN:  # as nohup has it, which commands leave so
+            continue
         here = AtTerminal(site, "job", "attach", jobid)
         here.read_until("up\r\n")
         assert termios.tcgetattr(here.fd) != here.before

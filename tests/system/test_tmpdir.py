@@ -18,7 +18,7 @@ def test_tmpdir_of_a_killed_instance_goes_with_the_next_start(user: Any, tmp_pat
     assert own.parent.parent == temporary
     assert not own.exists()
     beside = daemon("run", "sh", "-c", "ls -A $TMPDIR; ls -A $(dirname $TMPDIR)").out.split()
-    assert sorted(beside)[0] == ".spare", "the first job's directory, which it left empty, was kept for this one"
+    assert sorted(beside)[0] == ".kept", "the first job's directory, which it left empty, was kept for this one"
     daemon.running("sh", "-c", "touch $TMPDIR/file; exec sleep 300")
     assert len(list(temporary.glob("*/f*"))) == 1
     kill_hard(daemon.pid())

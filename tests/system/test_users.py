@@ -8,9 +8,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import select
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -24,9 +27,10 @@ import zmq
 from fluxsched.client.blocking import Handle
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import FluxschedError
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import STREAMING, decode, encode, make_request, unpack_bundle
-from fluxsched.protocol.topics import LOCAL_TOPICS, TOPICS, Scope, Topic, least_of
+from fluxsched.protocol.topics import LOCAL_TOPICS, RIGHTS, TOPICS, Topic
 from fluxsched.transport.local import Unpacker, pack_frame
 from tests.users import Account
 
@@ -51,14 +55,31 @@ admin-users = ["{admin}"]
 class Site:
     """The instance, at sockets that all users reach."""
 
-    def __init__(self, directory: Path, owner: User) -> None:
+    def __init__(self, directory: Path, owner: User, *, is_private: bool = False) -> None:
+        self.is_private = is_private
+        self.directory = directory
+        self.key: Path | None = None
         self.ipc, self.local = f"ipc://{directory}/site", f"local://{directory}/flux"
         self.owner = owner
+
+    def at_port(self, name: str, user: str | None, role: str = "guest") -> Site:
+        """The same site for the holder of a key, which names this account."""
+        directory = self.owner.directory / "config" / "fluxsched" / "authorized-keys"
+        directory.mkdir(exist_ok=True)
+        key = self.owner.directory / f"{name}.key"
+        if not key.exists():
+            account = () if user is None else ("--user", user)
+            self.owner("keygen", name, "--role", role, *account)
+            (directory / f"{name}.pub").write_text(key.with_suffix(".pub").read_text())
+            self.owner("config", "reload")
+        found = Site(self.directory, self.owner, is_private=self.is_private)
+        found.ipc, found.key = self.owner("uri", "--tcp").word, key
+        return found
 
     def submit(self, *command: str, **options: Any) -> int:
         """A job of whoever calls this."""
         options = {"cwd": "/", "environment": {"PATH": os.environ["PATH"]}, **options}
-        with Handle(self.ipc) as handle:
+        with Handle(self.ipc, key=self.key) as handle:
             name = options.pop("job_name", command[0])
             jobspec: dict[str, Any] = Jobspec.from_command(list(command), **options).to_json()
             jobspec["attributes"]["system"]["job"] = {"name": name}
@@ -67,7 +88,7 @@ class Site:
     def run(self, *command: str, **options: Any) -> str:
         """What such a job prints, or why it failed."""
         jobid = self.submit(*command, **options)
-        with Handle(self.ipc) as handle:
+        with Handle(self.ipc, key=self.key) as handle:
             ended = handle.rpc("job-manager.wait", {"id": jobid}, timeout_s=60.0)
             if not ended["success"]:
                 return str(ended["errstr"])
@@ -89,13 +110,13 @@ def site(
     private = make_user(tmp_path_factory.mktemp("site"))
     config = CONFIG.format(private=request.param, admin=admin.name)
     (private.directory / "site.toml").write_text(config)
-    bind = ("--bind", f"ipc://{directory}/site", "--bind", f"local://{directory}/flux")
+    bind = ("--bind", f"ipc://{directory}/site", "--bind", f"local://{directory}/flux", "--bind", "tcp://127.0.0.1:*")
+    private.environ["XDG_CONFIG_HOME"] = str(private.directory / "config")
+    private("keygen", "--server")
     with ExitStack() as stack:
         daemon = make_daemons(stack, private)
         owner = daemon("--fake", "1x8", "--config", "site.toml", "--statedir", "state", *bind)
-        found = Site(directory, owner)
-        found.is_private = request.param == "true"  # type: ignore[attr-defined]
-        yield found
+        yield Site(directory, owner, is_private=request.param == "true")
 
 
 def test_users_run_jobs_as_themselves(site: Site, ann: Account, bob: Account) -> None:
@@ -107,6 +128,42 @@ def test_users_run_jobs_as_themselves(site: Site, ann: Account, bob: Account) ->
     users = {line.split()[1] for line in site.owner("jobs", "-a", "-n").out.splitlines()}
     assert {ann.name, bob.name} <= users
     assert {line.split()[1] for line in site.owner("jobs", "-a", "-n", "-u", ann.name).out.splitlines()} == {ann.name}
+
+
+PROGRAMS = {
+    "before": """#!/bin/sh
+[ "$(id -u)" != 0 ] || exit 0
+echo "$(id -u) $USER $HOME $PWD" > $HOME/prolog
+[ ! -e $HOME/is-full ] || { echo the home is full; exit 1; }
+""",
+    "after": "#!/bin/sh\nid -u >> NOTES\n",
+}
+"""A prolog and an epilog, as which user they have run."""
+
+
+def test_a_prolog_runs_as_the_user_and_an_epilog_as_root(user: User, daemon: Any, homes: Path, ann: Account) -> None:
+    """One that fails as the user drains no host: users could drain all that way."""
+    directory = homes / f"programs-{os.urandom(3).hex()}"
+    directory.mkdir(mode=0o755)
+    for name in ("before", "after"):
+        (directory / name).write_text(PROGRAMS[name].replace("NOTES", str(directory / "notes")))
+        (directory / name).chmod(0o755)
+    access = "[access]\nallow-guest-user = true\nrun-as-user = true\n"
+    programs = f"[prolog]\nprogram = '{directory}/before'\nrun-as = 'user'\n[epilog]\nprogram = '{directory}/after'\n"
+    (user.directory / "site.toml").write_text(access + programs)
+    bind = ("--bind", f"ipc://{directory}/site", "--bind", f"local://{directory}/flux")
+    owner = daemon("--fake", "1x1", "--config", "site.toml", *bind)
+    site = Site(directory, owner)
+    begun = ann.home / "prolog"
+    assert ann.run(lambda: site.run("cat", str(begun))) == f"{ann.uid} {ann.name} {ann.home} /\n"
+    assert site.run("true") == "", "a job of root, whose prolog is root's"
+    (ann.home / "is-full").touch()
+    assert "the home is full" in ann.run(lambda: site.run("true"))
+    (directory / "before").chmod(0o700)
+    assert "ermission denied" in ann.run(lambda: site.run("true"))
+    assert (directory / "notes").read_text().split() == ["0"] * (1 + 1 + 3 + 3), "an epilog after each attempt"
+    assert owner("resource", "status", "-s", "drain", "-n").out == ""
+    (ann.home / "is-full").unlink()
 
 
 def test_a_users_job_finds_its_instance_as_that_user(site: Site, ann: Account) -> None:
@@ -135,6 +192,77 @@ def test_why_a_users_job_could_not_run_is_told_at_its_end(site: Site, ann: Accou
     said = ann.run(lambda: site.run("true", output="/etc/fluxsched-test"))
     assert "cannot open '/etc/fluxsched-test' for the job's output: Permission denied" in said
     assert not Path("/etc/fluxsched-test").exists()
+
+
+def test_that_a_users_home_is_full_or_closed_is_told(site: Site, ann: Account) -> None:
+    full = ann.home / f"full-{os.urandom(3).hex()}"
+    full.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size=16k,nr_inodes=3,uid={ann.uid},mode=700", "tmpfs", str(full)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        said = ann.run(lambda: site.run("true", output="one", cwd=str(full)))
+        said += ann.run(lambda: site.run("true", output="two", cwd=str(full)))
+        said += ann.run(lambda: site.run("true", output="three", cwd=str(full)))
+        assert said.endswith(f"cannot open 'three' for the job's output: {os.strerror(errno.ENOSPC)}")
+        full.chmod(0)
+        said = ann.run(lambda: site.run("true", cwd=str(full)))
+        assert f"cannot change to the job's working directory '{full}' as its user: Permission denied" in said
+    finally:
+        subprocess.run(["umount", "-l", str(full)], check=True)
+
+
+def python_for(user: Account) -> str | None:
+    """A Python that this user can run, with all that fluxsched needs; None if there is none."""
+    version = ".".join(map(str, sys.version_info[:2]))
+    for path in (os.path.realpath(sys.executable), f"/usr/bin/python{version}"):
+        words = [path, "-c", "import fluxsched.cli.main, msgspec, zmq, click"]
+        with suppress(OSError):
+            if user.run(lambda words=words: subprocess.run(words, env=PYTHON_PATH, check=False).returncode) == "0":
+                return path
+    return None
+
+
+PYTHON_PATH = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]}
+
+
+def test_a_user_starts_an_instance_in_a_job(site: Site, ann: Account) -> None:
+    python = python_for(ann)
+    if python is None:
+        pytest.skip("no Python that another user can run has what fluxsched needs")
+    command = f"{python} -m fluxsched"
+    inner = f"id -u; {command} run id -u; {command} jobs -a -n; {command} uri --parent"
+    words = [*command.split(), "start", "--", "sh", "-c", inner]
+    said = ann.run(lambda: site.run(*words, environment=PYTHON_PATH, cwd=str(ann.home)))
+    own, run, listed, parent = said.splitlines()
+    assert own == run == str(ann.uid)
+    assert listed.split()[1] == ann.name
+    assert parent == site.ipc
+
+
+def test_who_comes_with_a_key_is_the_account_that_it_names(
+    site: Site, ann: Account, bob: Account, until: Until
+) -> None:
+    name = f"ann-{site.is_private}"
+    by_key, others = site.at_port(name, ann.name), site.at_port("bob", bob.name)
+    assert by_key.run("id", "-u") == f"{ann.uid}\n"
+    jobid = secret_job(site, ann)
+    until(lambda: "start" in site.events(jobid))
+    with Handle(by_key.ipc, key=by_key.key) as mine, Handle(others.ipc, key=others.key) as handle:
+        assert mine.rpc("job-manager.lookup", {"id": jobid, "keys": ["jobspec"]})
+        for topic, more in (("lookup", {"keys": ["jobspec"]}), ("cancel", {"note": ""}), ("memo", {"memo": {}})):
+            with pytest.raises(FluxschedError, match="is not one of yours"):
+                handle.rpc(f"job-manager.{topic}", {"id": jobid, **more})
+        mine.rpc("job-manager.cancel", {"id": jobid, "note": ""})
+    for key, user, role in (("nobody", None, "guest"), ("lead", None, "admin"), ("zero", "root", "guest")):
+        with pytest.raises(FluxschedError, match="names no account of this machine"):
+            site.at_port(key, user, role).submit("true")
+        with (
+            Handle(by_key.ipc, key=site.at_port(key, user, role).key) as handle,
+            pytest.raises(FluxschedError, match="names no account of this machine"),
+        ):
+            handle.rpc("job-manager.submit-array", {"jobspec": Jobspec.from_command(["id"]).to_json(), "rows": [{}]})
+    assert site.at_port("boss", None, "owner").run("id", "-u") == "0\n"
 
 
 # ---- every topic
@@ -188,10 +316,10 @@ class Wire:
             self._dealer = zmq.Context().socket(zmq.DEALER)
             self._dealer.connect(uri)
 
-    def ask(self, topic: str, payload: dict[str, Any], *, streaming: bool = False) -> int:
+    def ask(self, topic: str, payload: Any, *, streaming: bool = False) -> int:
         self._tag += 1
         if self.is_json:
-            text = json.dumps({key: one.decode() if isinstance(one, bytes) else one for key, one in payload.items()})
+            text = json.dumps(payload, default=bytes.decode)
             data = text.encode() + b"\0"
         else:
             data = framing.pack(payload)
@@ -223,23 +351,58 @@ class Wire:
         return self.answers[tag][0]
 
 
+ROOT = Path(__file__).parents[2]
 SILENT = {name for name, topic in {**TOPICS, **LOCAL_TOPICS}.items() if topic.response is None}
-ENDING = {"instance.goodbye"}
-"""After it nothing is answered."""
-SPEAKS = {name for name, topic in {**TOPICS, **LOCAL_TOPICS}.items() if topic.right.scope is Scope.RUN}
+ENDING = {"instance.goodbye", "instance.renounce"}
+"""After them nothing is answered, or nothing that tells who asks."""
+STOPPING = {"instance.stop", "instance.restart"}
+"""Whoever may would end the instance."""
 
 
-def try_all(site: Site, uri: str, jobid: int, victim: int, names: set[str] | None = None) -> dict[str, Any]:
-    """Errno by topic, and whether a secret was heard, as whoever calls this; the job runs meanwhile."""
+def rights_on_page() -> dict[str, str]:
+    """Who may call each topic, as rfc/security.md tells people."""
+    page = (ROOT / "rfc" / "security.md").read_text()
+    table = page.partition("<!-- generated: roles -->")[2].partition("<!-- end -->")[0]
+    found = {}
+    for line in table.splitlines()[3:]:
+        who, topics = [cell.strip() for cell in line.strip("|").split(" | ")]
+        found |= dict.fromkeys(re.findall("`([^`]+)`", topics), who)
+    return found
+
+
+PAGE = rights_on_page()
+
+
+def is_refused(topic: str, who: str, *, private: bool) -> bool:
+    """Whether the page refuses a topic, for a job of ann, to the owner, an admin, ann (own) or bob (other)."""
+    right, is_guest = PAGE[topic], who in ("own", "other")
+    return {
+        "guest": is_guest and private and RIGHTS[topic].counts_jobs,
+        "guest, for jobs that it may see": who == "other" and private,
+        "guest, for jobs of its own": who == "other",
+        "admin": is_guest,
+        "admin; with `run-as-user` each user": False,
+        "owner": who != "owner",
+        "owner, and keepers": who != "owner",
+        "owner; with `run-as-user` each user": False,
+        "owner; with `run-as-user` each user, for jobs of its own": who in ("admin", "other"),
+    }[right]
+
+
+def try_all(site: Site, uri: str, jobid: int, victim: int, harmless: set[str]) -> dict[str, Any]:
+    """Errno by topic, and whether a secret was heard, as whoever calls this; the job runs meanwhile. What is harmless
+    is asked with a payload that nobody accepts.
+    """
     wire = Wire(uri)
     table = {**TOPICS, **LOCAL_TOPICS} if wire.is_json else TOPICS
     asked: dict[str, int] = {}
     for name, topic in table.items():
-        if name in ENDING or (names is not None and name not in names):
+        if name in ENDING or (name in STOPPING and name in harmless):
             continue
         of_job = name.replace("*", format_f58(jobid, ascii=True))
         for more in (True, False):
-            asked[name] = wire.ask(of_job, payload_for(topic, jobid, victim, more=more), streaming=topic.streaming)
+            payload = [] if name in harmless else payload_for(topic, jobid, victim, more=more)
+            asked[name] = wire.ask(of_job, payload, streaming=topic.streaming)
     site.run("true")  # all that was to be stored before has been
     wire.until(wire.ask("instance.info", {}))  # refusals, and what is known, have come before this answer
     heard = bytes(wire.heard)
@@ -265,50 +428,34 @@ def secret_job(site: Site, user: Account) -> int:
 
 
 @pytest.mark.parametrize("dialect", ["ipc", "local"])
-def test_another_user_learns_and_changes_nothing_by_any_topic(
-    site: Site, ann: Account, bob: Account, until: Until, dialect: str
+@pytest.mark.parametrize("who", ["owner", "admin", "own", "other"])
+def test_each_topic_is_refused_to_whom_the_page_says_and_leaks_nothing(
+    site: Site, ann: Account, bob: Account, admin: Account, until: Until, who: str, dialect: str
 ) -> None:
-    """Figure: every topic, another user: 0 leaks."""
+    """Figure: every topic x {owner, admin, user's own, another user's}: 0 leaks."""
+    account = {"owner": Account("root", 0, 0, Path("/root")), "admin": admin, "own": ann, "other": bob}[who]
     jobid = secret_job(site, ann)
     until(lambda: (ann.home / "told").exists() and "start" in site.events(jobid))
     before = site.events(jobid)
+    refused = {name for name in PAGE if is_refused(name, who, private=site.is_private)}
+    harmless = {name for name in PAGE if PAGE[name] in ("admin", "owner", "owner, and keepers")} - refused
     try:
-        found = tried(bob, site, getattr(site, dialect), jobid, ann.uid)
-        assert not found["secret"], "neither environment nor output"
-        assert not (found["hidden"] and site.is_private), "nor, of private jobs, anything"  # type: ignore[attr-defined]
-        refused = {name for name, errnum in found["errors"].items() if errnum == errno.EPERM}
-        assert SPEAKS & found["errors"].keys() <= refused
-        for name, errnum in found["errors"].items():
-            _, scope = least_of(name, private_jobs=site.is_private, run_as_user=True)  # type: ignore[attr-defined]
-            if scope in (Scope.OWN, Scope.RUN) and name not in SILENT:
-                assert errnum == errno.EPERM, name
-        assert site.events(jobid) == before, "its log is as it was"
+        found = tried(account, site, getattr(site, dialect), jobid, ann.uid, harmless)
+        errors = {name: errnum for name, errnum in found["errors"].items() if name not in SILENT}
+        assert {name for name, errnum in errors.items() if errnum == errno.EPERM} == refused & errors.keys()
+        assert found["secret"] == (who != "other"), "environment and output"
+        if who == "other":
+            assert not (found["hidden"] and site.is_private), "of private jobs not even the name"
+            assert site.events(jobid) == before, "its log is as it was"
+        else:
+            until(lambda: site.events(jobid)[-1] == "clean")  # one of them has ended it
     finally:
-        with site.owner.connect() as handle:
+        with site.owner.connect() as handle, suppress(FluxschedError):
             handle.rpc("job-manager.cancel", {"id": jobid, "note": ""})
 
 
-@pytest.mark.parametrize("dialect", ["ipc", "local"])
-def test_an_admin_acts_as_no_user(site: Site, ann: Account, admin: Account, until: Until, dialect: str) -> None:
-    jobid = secret_job(site, ann)
-    until(lambda: "start" in site.events(jobid))
-    try:
-        errors = tried(admin, site, getattr(site, dialect), jobid, ann.uid, SPEAKS)["errors"]
-        assert errors
-        assert set(errors.values()) == {errno.EPERM}
-    finally:
-        with site.owner.connect() as handle:
-            handle.rpc("job-manager.cancel", {"id": jobid, "note": ""})
-
-
-def test_a_user_has_what_is_the_users_own(site: Site, ann: Account, until: Until) -> None:
-    jobid = secret_job(site, ann)
-    until(lambda: (ann.home / "told").exists() and "start" in site.events(jobid))
-    own = {name for name, topic in TOPICS.items() if topic.right.scope is not None} - {"job-manager.released"}
-    found = tried(ann, site, site.ipc, jobid, ann.uid, own)
-    assert found["secret"]
-    assert errno.EPERM not in found["errors"].values(), found["errors"]
-    until(lambda: site.events(jobid)[-1] == "clean")  # one of them has ended it
+def test_the_page_has_each_topic() -> None:
+    assert PAGE.keys() == TOPICS.keys() | LOCAL_TOPICS.keys()
 
 
 def test_a_guest_cannot_put_jobs_before_those_of_others(site: Site, ann: Account) -> None:

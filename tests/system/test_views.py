@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.views.feed import after
+from fluxsched.views.feeds import after
 from fluxsched.views.follower import TOPICS, Follower, Subscription
 
 WAIT_S = 60.0

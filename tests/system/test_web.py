@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fluxsched.cli import instance
+from fluxsched.web.pages import ACTION_TOPICS, NAVIGATION
 
 
 class Browser:
@@ -29,6 +30,14 @@ class Browser:
         request = urllib.request.Request(self.base + path, body, {"Accept": "application/json"})
         with self._opener.open(request, timeout=30) as answer:
             return json.loads(answer.read())
+
+    def try_get(self, path: str) -> tuple[int, str]:
+        """Status and text of an answer, whatever it is."""
+        try:
+            with self._opener.open(self.base + path, timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refused:
+            return refused.code, refused.read().decode()
 
     def act(self, name: str, **fields: str) -> str:
         csrf = self.first.partition('name="csrf" content="')[2].partition('"')[0]
@@ -78,14 +87,70 @@ def test_a_page_keeps_its_address_and_its_viewers_over_kill_9(
     assert browser.act("undrain", targets="3") == "3 back in service"
 
 
+REFUSED_TO_GUESTS = {"target?rank=0"}
+"""A view of admins; `messages`, which is the owner's, begins empty and then ends."""
+SECRETS = ("0nly-in-the-environment", "0nly-in-the-output")
+
+
+def test_the_holder_of_a_guests_link_sees_what_guests_may(user: Any, daemon: Any, until: Any) -> None:
+    here = daemon("--fake", "4x2", "--web")
+    environment, output = SECRETS
+    words = [
+        "--env",
+        f"A={environment}",
+        "--job-name",
+        "mine",
+        "sh",
+        "-c",
+        "printf '0nly-in-%s\\n' the-output; sleep 600",
+    ]
+    jobid = here("submit", *words).out.strip()
+    assert "guest's name 'a b' is not" in here("web", "--guest-link", "a b", status=2).err
+    for words in (["--bind", "127.0.0.1:0"], ["--public"], ["--name", "login.example"]):
+        assert "leave out --bind, --public and --name" in here("web", "--guest-link", *words, status=2).err
+    link = here("web", "--guest-link", "--for", "1h")
+    owner, guest = Browser(here("web", "--address").out.strip()), Browser(link.out.strip())
+    until(lambda: output in json.dumps(owner.get(f"/data/job?id={urllib.parse.quote(jobid)}")))
+    views = [*NAVIGATION, f"job?id={jobid}", "figures", "notices", "messages", *REFUSED_TO_GUESTS]
+    said = {view: guest.try_get(f"/data/{view.replace(jobid, urllib.parse.quote(jobid))}") for view in views}
+    assert {view for view, (status, _) in said.items() if status == 403} == REFUSED_TO_GUESTS
+    assert {status for status, _ in said.values()} == {200, 403}
+    assert jobid in json.dumps(said["jobs"], ensure_ascii=False)
+    of_job = f"/jobs/{urllib.parse.quote(jobid)}"
+    for path in [*(f"/{view}" for view in NAVIGATION), of_job, f"{of_job}/output", "/jobs.csv", "/when?nodes=1"]:
+        said[path] = guest.try_get(path)
+        assert said[path][0] == (400 if "output" in path or "when" in path else 200), path
+    assert not any(secret in json.dumps(said, ensure_ascii=False) for secret in SECRETS)
+    for name in ACTION_TOPICS:
+        assert "changes nothing" in guest.act(name, targets="3", ids=jobid, urgency="0", type="x")
+    assert here("jobs", "--no-header", "--format", "{state} {urgency}").out.split() == ["RUN", "16"]
+    Path(link.err.split("rm ")[1].strip()).unlink()
+    assert guest.try_get("/data/machine")[0] == 403
+    assert owner.states() is not None
+
+
 def test_the_page_says_when_its_instance_is_gone_and_finds_the_next(user: Any, daemon: Any, until: Any) -> None:
     here = daemon("--fake", "4x2")
+    uri = here("uri").out.strip()
+    assert f"the instance at {uri} serves no page" in here("web", "--address", status=1).err
     with user.popen("web", "--bind", "127.0.0.1:0") as process:
         browser = Browser(process.stdout.readline().strip())
         here("stop")
         until(lambda: browser.states() is None)
         daemon("--fake", "2x2")
         until(lambda: browser.states() == {"free": "0-1"})
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def test_a_page_that_is_served_here_has_a_guests_link_too(user: Any, daemon: Any, until: Any) -> None:
+    daemon("--fake", "4x2")
+    done = user("web", "--bind", "127.0.0.1:0", "--guest-link", "a b", status=2)
+    assert (done.out, "guest's name 'a b' is not 1-32 letters" in done.err) == ("", True)
+    with user.popen("web", "--bind", "127.0.0.1:0", "--guest-link", "ann") as process:
+        owner, guest = [Browser(process.stdout.readline().strip().removeprefix("for guests: ")) for _ in range(2)]
+        assert owner.states() == guest.states() == {"free": "0-3"}
+        assert "changes nothing" in guest.act("drain", targets="3")
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
 

@@ -43,6 +43,7 @@ async def test_two_clients_are_two_peers(net: Any) -> None:
     assert (first.items, second.items) == ([[b"for the first"]], [[b"for the second"]])
 
 
+@pytest.mark.slow
 async def test_order_is_kept_both_ways_in_a_burst(net: Any) -> None:
     server, client, peer = await net.pair()
     server.on_item = lambda item: server.send(item.peer, item.frames)
@@ -55,6 +56,7 @@ async def test_order_is_kept_both_ways_in_a_burst(net: Any) -> None:
     assert [item.frames for item in server.arrived] == messages
 
 
+@pytest.mark.slow
 async def test_big_messages_pass(net: Any) -> None:
     server, client, peer = await net.pair()
     big = bytes(range(256)) * 32768
@@ -187,6 +189,7 @@ async def test_a_slow_reader_is_cut_off_and_others_live_on(net: Any) -> None:
     assert server.end.peers() == 1
 
 
+@pytest.mark.slow
 async def test_a_reader_that_catches_up_gets_everything_in_order(net: Any) -> None:
     server, client, peer = await net.pair()
     client.paused = True

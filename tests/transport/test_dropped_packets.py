@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from fluxsched.transport.zeromq import ZmqClient, ZmqServer
+from tests.waiting import until
 
 
 class Relay:
@@ -43,12 +44,6 @@ class Relay:
             writer.close()
         await asyncio.gather(*[writer.wait_closed() for writer in self._writers], return_exceptions=True)
         await self._server.wait_closed()
-
-
-async def until(condition):
-    async with asyncio.timeout(15):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("drops", [False, True])

@@ -26,9 +26,7 @@ def test_a_released_claim_leaves_no_lock_file_behind(tmp_path: Path) -> None:
     PathClaim(tmp_path / "s").release()
 
 
-def test_a_lock_file_that_was_removed_in_between_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_file_that_was_removed_in_between_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = PathClaim(tmp_path / "s")
     opened = os.open
     calls = []
@@ -51,7 +49,7 @@ def test_a_lock_file_that_was_removed_in_between_is_made_again(
 
 
 def test_an_instance_of_another_user_is_not_said_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """"is the instance running?", it asked."""
+    """The error asked "is the instance running?"."""
 
     def refused(self: socket.socket, address: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")

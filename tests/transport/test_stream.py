@@ -45,7 +45,7 @@ async def test_what_is_not_received_stays_in_the_kernel(driver: type[Any]) -> No
     body = bytes(64 << 10)
     for _ in range(3 * READ_AHEAD_MAX):
         one.send([body])
-    await one.until(lambda: one.end._unsent_bytes)
+    await one.until(lambda: one.end._outbox.unsent_bytes)
     other.resume()
     await other.until(lambda: len(other.items) == 3 * READ_AHEAD_MAX)
     one.end.close()

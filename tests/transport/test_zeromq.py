@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -352,6 +353,88 @@ def test_a_signal_that_interrupts_no_poll_is_looked_at(tmp_path: Path, monkeypat
     assert in_time == [True]
 
 
+class _Interrupting:
+    """Raises KeyboardInterrupt where line number `left` of sockets.py would be executed, as Ctrl-C may at each."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def __enter__(self) -> None:
+        sys.settrace(self.trace)
+
+    def __exit__(self, *exc: object) -> None:
+        sys.settrace(None)
+
+    def trace(self, frame: Any, event: str, arg: object) -> Any:
+        if frame.f_code.co_filename != sockets.__file__:
+            return None
+        self.left -= event == "line"
+        if not self.left:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return self.trace
+
+
+def test_ctrl_c_cuts_no_message_in_two(tmp_path: Path) -> None:
+    """A client that goes on afterwards, to cancel its job, goes on with whole messages, or knows that it is closed."""
+    closed = went_on = 0
+    for line in range(1, 1000):
+        with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+            router.bind(endpoint := f"ipc://{tmp_path}/s{line}")
+            client = BlockingClient(endpoint)
+            client.send([b"first", b"of", b"three"])
+            router.send_multipart(first := router.recv_multipart())
+            assert first[1:] == [b"first", b"of", b"three"]
+            client._pump.wait_message(1000)
+            interrupting = _Interrupting(line)
+            try:
+                with interrupting:
+                    client.send([b"second", b"of", b"three"])
+                    client.receive()
+            except KeyboardInterrupt:
+                pass
+            last = b"third"
+            try:
+                client.send([b"third", b"of", b"three"])
+                went_on += 1
+            except Disconnected:
+                closed, last = closed + 1, b""
+            client.close()
+            while router.poll(10_000 if last else 20):
+                whole = router.recv_multipart()[1:]
+                assert whole[1:] == [b"of", b"three"]
+                if whole[0] == last:
+                    last = b""
+            assert not last
+        if interrupting.left > 0:
+            break
+    assert closed >= 5
+    assert went_on >= 5
+
+
+def test_what_an_interrupted_client_receives_is_whole(tmp_path: Path) -> None:
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        router.bind(endpoint := f"ipc://{tmp_path}/s")
+        for line in range(1, 1000):
+            client = BlockingClient(endpoint)
+            client.send([b"hello"])
+            identity = router.recv_multipart()[0]
+            for number in (b"1", b"2", b"3"):
+                router.send_multipart([identity, number, b"of", b"three"])
+            client._pump.wait_message(1000)
+            interrupting = _Interrupting(line)
+            try:
+                with interrupting:
+                    client.receive()
+            except KeyboardInterrupt:
+                pass
+            with suppress(Disconnected):
+                assert client.receive(10.0)[1:] == [b"of", b"three"]
+            client.close()
+            if interrupting.left > 0:
+                break
+
+
 def test_a_process_may_exit_right_after_close(tmp_path: Path) -> None:
     with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
         endpoint = f"ipc://{tmp_path}/s"
@@ -396,3 +479,11 @@ async def test_what_a_client_does_not_read_is_kept_by_the_server(ipc: Any, monke
     assert sent < 1000
     client.resume()
     await client.until(lambda: len(client.items) == sent)
+
+
+def test_an_end_that_libzmq_does_not_come_to_holds_nobody_up() -> None:
+    context = sockets.Context()
+    one = context.socket(zmq.PAIR)
+    assert not sockets.end_context(context, 0.1), "libzmq waits for a socket that is open"
+    one.close()
+    assert sockets.end_context(sockets.Context())

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import RPCError
-from fluxsched.views import feed, feeds
-from fluxsched.views.feed import after
+from fluxsched.views import feeds
+from fluxsched.views import feeds as feed
+from fluxsched.views.feeds import after
 from fluxsched.views.follower import Follower, Subscription
 
 TARGETS = [{"rank": "0-3", "children": {"core": "0-1"}}]
@@ -154,7 +155,10 @@ def following(spoken: Any, monkeypatch: pytest.MonkeyPatch) -> Follower:
     spoken.first["resource.watch"] = (WHOLE,)
     spoken.answers |= {
         "instance.metrics": lambda _: counts(len(spoken.jobs)),
-        "job-manager.list": lambda asked: {"jobs": spoken.jobs[: asked["max_entries"]]},
+        "job-manager.list": lambda asked: {
+            "jobs": spoken.jobs[: asked["max_entries"]],
+            "count": len(spoken.jobs),
+        },
         "job-manager.queue-status": {"enable": True, "start": False, "start_reason": "power", "group": "default"},
         "job-manager.queue-list": {"queues": []},
         "job-manager.reasons": RPCError("unknown method", errno.ENOSYS),

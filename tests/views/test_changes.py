@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.views.feed import KEPT_MAX, OUTPUT_CHARS_MAX, after, joined, tail
-from fluxsched.views.feeds import row_differences
+from fluxsched.views.feeds import KEPT_MAX, OUTPUT_CHARS_MAX, after, joined, row_differences, tail
 from fluxsched.views.timeline import bar_differences
 
 ids = st.lists(st.sampled_from("abcdef"), unique=True)
@@ -35,6 +35,7 @@ def kept(wholes: list[dict[str, Any]], differing: Any, is_read: list[bool]) -> d
     return after(held, waiting)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.lists(lists, min_size=1, max_size=8), merges)
 def test_lists_of_jobs(history: list[Any], is_read: list[bool]) -> None:
@@ -49,6 +50,7 @@ def test_figures_for_a_viewer_that_reads_slowly() -> None:
         assert kept(wholes, lambda before, now: {"jobs": now["jobs"]}, is_read) == wholes[-1]
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.lists(lists, min_size=1, max_size=8), merges)
 def test_bars_of_a_timeline(history: list[Any], is_read: list[bool]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
-from fluxsched.views.feed import joined
+from fluxsched.views.feeds import joined
 from fluxsched.views.machine import (
     ARRANGEMENTS,
     SECTIONS_MAX,
@@ -44,6 +45,10 @@ ranks = st.sets(st.integers(0, TARGETS // 2 - 1), min_size=1).map(lambda ids: st
 answers = st.one_of(
     st.tuples(st.sampled_from(WORDS), ranks).map(lambda pair: {"states": {pair[0]: pair[1]}}),
     st.tuples(st.integers(0, 8), ranks).map(lambda pair: {"busy": {str(pair[0]): pair[1]}}),
+    ranks.map(lambda text: {"drains": {text: {"timestamp": 1.0, "reason": "fan"}}}),
+    ranks.map(lambda text: {"parts": [{"targets": text, "cores": "4-7", "timestamp": 2.0, "reason": "dimm"}]}),
+    ranks.map(lambda text: {"withheld": [{"targets": text, "cores": "8", "timestamp": 3.0, "state": "withheld"}]}),
+    ranks.map(lambda text: {"outages": [{"name": "upd", "targets": text, "from": 1.0, "until": 2.0}]}),
     ranks.map(lambda text: {"groups": [{"name": "default", "targets": text}]}),
     st.sampled_from((first(TARGETS // 2), first())),
 )
@@ -83,6 +88,40 @@ def test_a_viewer_can_keep_a_machine_of_its_own(history: list[dict[str, Any]]) -
         change = machine.apply(answer)
         other.apply(machine.snapshot() if change is None else change)
     assert view(other.snapshot()) == view(machine.snapshot())
+
+
+def test_drains_parts_and_outages_say_where_what_and_why() -> None:
+    machine = LiveMachine()
+    parts = [
+        {"targets": "2", "cores": "4-7", "timestamp": 9.0, "reason": "dimm", "user": "kim", "state": "draining"},
+        {"targets": "2", "cores": "0", "gpus": "1", "timestamp": 3.0, "reason": "", "user": "fluxsched:health"},
+    ]  # fmt: skip
+    outage = {"name": "upd", "targets": "2-3", "from": 0.0, "until": 60.0, "every": 86400.0, "reason": "firmware"}
+    drains = {"5-7": {"timestamp": 5.0, "reason": "fan", "state": "drained", "until": 90.0}}
+    machine.apply({**first(), "drains": drains, "parts": parts, "outages": [outage]})
+    assert [(row["hosts"], row["parts"], row["user"]) for row in machine.drained] == [
+        ("n2", "cores 4-7", "kim"), ("n[5-7]", "", ""), ("n2", "core 0, GPU 1", "health")
+    ]  # fmt: skip
+    mine = machine.limits_of(Idset.parse("2"))
+    assert mine[:2] == ["cores 4-7 draining by kim: dimm", "core 0, GPU 1 drained by health: no reason"]
+    assert re.fullmatch(r"outage upd \w{3}\d\d \d\d:\d\d to \w{3}\d\d \d\d:\d\d, every 1d: firmware", mine[2])
+    (fan,) = machine.limits_of(Idset.parse("7"))
+    assert re.fullmatch(r"drained until \w{3}\d\d \d\d:\d\d:30: fan", fan)
+    machine.apply({"parts": []})
+    assert [row["hosts"] for row in machine.drained] == ["n[5-7]"], "the other drains stay"
+    course = {"name": "course", "targets": "3", "from": 30.0, "until": 60.0, "reservation": True, "users": [0, 999999]}
+    machine.apply({"outages": [course, {**course, "users": []}]})
+    assert [row["for"] for row in machine.outages] == ["root,999999", "all users"]
+    (some, every) = machine.limits_of(Idset.parse("3"))
+    begin = r"reservation course for {} \w{{3}}\d\d \d\d:\d\d:30 to \w{{3}}\d\d \d\d:\d\d"
+    assert re.fullmatch(begin.format("root,999999"), some)
+    assert re.fullmatch(begin.format("all users"), every)
+    own = {"targets": "0-23", "cores": "8", "timestamp": 1.0, "reason": "[resource] withhold", "state": "withheld"}
+    machine.apply({"withheld": [own]})
+    assert [(row["hosts"], row["parts"], row["cores"]) for row in machine.drained] == [
+        ("n[5-7]", "", ""), ("n[0-23]", "core 8", "")
+    ], "it is no core of R, which maps draw"  # fmt: skip
+    assert machine.limits_of(Idset.parse("0")) == ["core 8 withheld: [resource] withhold"]
 
 
 def test_targets_are_arranged_by_group_by_property_and_by_host() -> None:

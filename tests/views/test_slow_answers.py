@@ -60,3 +60,17 @@ async def test_reasons_that_a_busy_scheduler_does_not_tell_in_time_stay_known(
     answers += [[[1, "7 ahead of it", 2e9, True], [2, "8 ahead of it", None, False]], []]
     first = await reasons.lookup(Busy(), [1, 2])
     assert await reasons.lookup(Busy(), [2, 3]) == {2: first[2]}, "job 1 is not shown any more"
+
+
+async def test_reasons_are_asked_for_as_many_at_a_time_as_one_request_may_name() -> None:
+    reasons, asked = feeds.JobReasons(lambda: None), []
+
+    class Scheduler:
+        is_gone = False
+
+        async def rpc(self, topic: str, payload: Any) -> Any:
+            asked.append(len(payload["ids"]))
+            return {"jobs": [[jobid, "waits", None, False] for jobid in payload["ids"]]}
+
+    known = await reasons.lookup(Scheduler(), range(2 * feeds.REASONS_MAX + 1))
+    assert (len(known), asked) == (2 * feeds.REASONS_MAX + 1, [feeds.REASONS_MAX, feeds.REASONS_MAX, 1])

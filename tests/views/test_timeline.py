@@ -12,6 +12,7 @@ from fluxsched.views.timeline import (
     BARS_MAX,
     ENDED,
     FORECAST,
+    OUTAGE_SPANS_MAX,
     RESERVED,
     ROWS_MAX,
     RUNNING,
@@ -22,6 +23,7 @@ from fluxsched.views.timeline import (
     drain_spans,
     drawn,
     ended_bar,
+    outage_spans,
     planned_bar,
     running_bar,
     split_evenly,
@@ -72,6 +74,7 @@ bars = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(bars)
 def test_sums_have_the_core_seconds_of_their_bars(jobs: list[tuple[set[int], int, int | None]]) -> None:
@@ -120,4 +123,17 @@ def test_bars_of_what_an_instance_answers() -> None:
     assert resized is not None
     assert resized.body()[9:] == [[["", 2.0, 0], ["0-3", 3.0, 4]]]
     assert [(str(ranks), *size) for ranks, *size in resized.each_size] == [("0-3", 2.0, 3.0, 4), ("0-1", 3.0, 4.0, 2)]
-    assert drain_spans({"3": {"timestamp": 2.0, "reason": "fan"}}) == [["3", "drained", 2.0, None, "fan"]]
+
+
+def test_drains_and_planned_outages_are_spans() -> None:
+    """Parts of targets are none, since the rest is in use; an outage that is on begins now."""
+    row = {"targets": "3", "parts": "", "state": "drained", "timestamp": 2.0, "reason": "fan"}
+    assert drain_spans([row, {**row, "parts": "cores 4-7"}]) == [["3", "drained", 2.0, None, "fan"]]
+    daily = {"name": "upd", "targets": "0-1", "from": 5.0, "until": 15.0, "every": 100.0, "reason": "firmware"}
+    note = "outage upd: firmware"
+    assert outage_spans([daily, {**daily, "name": "far", "from": 900.0, "until": 950.0}], 10.0, 210.0) == [
+        ["0-1", "planned", 10.0, 15.0, note], ["0-1", "planned", 105.0, 115.0, note],
+        ["0-1", "planned", 205.0, 215.0, note],
+    ]  # fmt: skip
+    endless = outage_spans([{**daily, "every": 10.0}], 10.0, 1e9)
+    assert (len(endless), endless[-1][3]) == (OUTAGE_SPANS_MAX, 5.0 + 10.0 * OUTAGE_SPANS_MAX)

@@ -14,11 +14,19 @@ import pytest
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.views.follower import Subscription, ViewMessage
 from fluxsched.web.access import PageAddress, Secrets, bound
-from fluxsched.web.server import PageServer, PageSite, config_of
+from fluxsched.web.guests import GuestLinks
+from fluxsched.web.server import Guests, PageServer, PageSite, config_of
 
 TOKEN = "t0ken-of-the-test"
 INFO = {"instance": "there", "uri": "ipc:///run/x", "owner": 0, "role": "owner", "userid": 0}
-MACHINE = {"R": {}, "states": {"free": "0-3"}, "busy": {}, "busy_gpus": {}, "drains": {}, "groups": [], "made_up": ""}
+MACHINE = {
+    "R": {}, "states": {"free": "0-3"}, "busy": {}, "busy_gpus": {}, "drained": [], "outages": [], "groups": [],
+    "made_up": "",
+}  # fmt: skip
+DRAINED = {
+    "targets": "1-3", "hosts": "n[1-3]", "parts": "", "cores": "", "state": "drained", "timestamp": 90.0, "until": None,
+    "user": "ops", "reason": "fan",
+}  # fmt: skip
 FIGURES = {
     "targets": {"free": 4}, "cores": {"free": 3, "allocated": 1, "down": 0}, "queues": [{"running": 1, "pending": 2}]
 }  # fmt: skip
@@ -29,15 +37,21 @@ class FakeFollower:
 
     def __init__(self) -> None:
         self.info: dict[str, Any] = dict(INFO)
-        self.wholes: dict[str, dict[str, Any]] = {"machine": dict(MACHINE), "figures": dict(FIGURES)}
+        self.wholes: dict[str, dict[str, Any]] = {
+            "machine": dict(MACHINE), "figures": dict(FIGURES), "notices": {"notices": []}
+        }  # fmt: skip
         self.open: dict[Subscription, str] = {}
+        self.params: dict[str, Mapping[str, Any] | None] = {}
+        """Those of the last subscription to each topic."""
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.answers: dict[str, dict[str, Any]] = {}
+        self.streams: dict[str, list[dict[str, Any]]] = {}
         self.refusal: FluxschedError | None = None
 
     def subscribe(self, topic: str, params: Mapping[str, Any] | None = None) -> Subscription:
         if topic not in self.wholes:
             raise InvalidValue(f"there is no view {topic!r}")
+        self.params[topic] = params
         viewer = Subscription(lambda viewer: self.open.pop(viewer, None) and None)
         self.open[viewer] = topic
         viewer.put(ViewMessage("instance", self.info))
@@ -56,6 +70,13 @@ class FakeFollower:
             raise self.refusal
         return self.answers.get(topic, {})
 
+    async def stream(self, topic: str, payload: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        self.asked.append((topic, payload))
+        if self.refusal is not None:
+            raise self.refusal
+        for answer in self.streams.get(topic, ()):
+            yield answer
+
 
 class Reply(NamedTuple):
     """An answer: status, headers in lower case (the last of each name), and body."""
@@ -66,10 +87,13 @@ class Reply(NamedTuple):
 
 
 class Page:
-    """The page of a `FakeFollower`, and a client that writes its requests byte by byte."""
+    """The page of a `FakeFollower`, with another for guests, and a client that writes its requests byte by byte."""
 
-    def __init__(self, address: PageAddress, follower: FakeFollower, site: PageSite, server: PageServer) -> None:
+    def __init__(self, address: PageAddress, guests: Guests, follower: FakeFollower, site: PageSite,
+                 server: PageServer) -> None:  # fmt: skip
         self.follower, self.site, self.server, self.secrets = follower, site, server, Secrets(TOKEN)
+        self.links: GuestLinks = guests.links
+        self.guests: Any = guests.follower
         self._address = address
         self.where: Any = address.socket.getsockname()
         self.host = "localhost" if isinstance(self.where, str) else f"127.0.0.1:{self.where[1]}"
@@ -95,15 +119,24 @@ class Page:
         finally:
             writer.close()
 
+    def guest_cookie(self, name: str = "ann", hold_s: float = 60.0) -> dict[str, str]:
+        """The header of a new link's holder."""
+        self.links.create(name, hold_s)
+        link = self.links.find(name)
+        assert link is not None
+        return {"Cookie": f"{self.cookie['Cookie'].partition('=')[0]}-guest={self.secrets.guest_cookie(name, link)}"}
+
     async def post(self, path: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None) -> Reply:
         body = urlencode(fields).encode()
         kind = {"Content-Type": "application/x-www-form-urlencoded", "Content-Length": str(len(body))}
         return await self.ask(f"POST {path}", {**kind, **(headers or {})}, body)
 
-    async def events(self, query: str = "view=machine", **more: Any) -> tuple[asyncio.StreamReader, Any]:
+    async def events(
+        self, query: str = "view=machine", cookie: Mapping[str, str] | None = None, **more: Any
+    ) -> tuple[asyncio.StreamReader, Any]:
         """An event stream, read up to the end of its headers."""
         reader, writer = await self.connect(**more)
-        writer.write(self.head(f"GET /events?{query}", {"Host": self.host, **self.cookie}))
+        writer.write(self.head(f"GET /events?{query}", {"Host": self.host, **(cookie or self.cookie)}))
         assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
         return reader, writer
 
@@ -129,13 +162,15 @@ MakePage = Callable[..., Awaitable[Page]]
 
 
 @pytest.fixture
-async def make_page() -> AsyncIterator[MakePage]:
+async def make_page(tmp_path: Path) -> AsyncIterator[MakePage]:
     """Starts page servers; all end with the test."""
     async with AsyncExitStack() as stack:
 
         async def make(where: tuple[str, int] | Path = ("127.0.0.1", 0), names: tuple[str, ...] = ()) -> Page:
-            follower: Any = FakeFollower()
-            site = PageSite(follower, Secrets(TOKEN), names)
+            follower, guests_follower = FakeFollower(), FakeFollower()
+            guests_follower.info |= {"role": "guest", "userid": 0xFFFFFFFE}
+            guests = Guests(guests_follower, GuestLinks(tmp_path / "guests"))  # type: ignore[arg-type]
+            site = PageSite(follower, Secrets(TOKEN), guests, names)  # type: ignore[arg-type]
             server = PageServer(config_of(site), site)
             address = stack.enter_context(bound(where, None, TOKEN))
             task = asyncio.create_task(server.serve([address.socket]))
@@ -149,7 +184,7 @@ async def make_page() -> AsyncIterator[MakePage]:
                     one.close()
 
             stack.push_async_callback(end)
-            return Page(address, follower, site, server)
+            return Page(address, guests, follower, site, server)
 
         yield make
 

@@ -205,7 +205,7 @@ def test_where_a_page_may_be() -> None:
 
 
 async def test_connections_beyond_the_limit_are_answered_503(page: Any) -> None:
-    assert page.server.config.limit_concurrency == CONNECTIONS_MAX == 1900
+    assert page.server.config.limit_concurrency == CONNECTIONS_MAX == 2300
     page.server.config.limit_concurrency = 3
     idle = [await page.connect() for _ in range(3)]
     while len(page.server.server_state.connections) < len(idle):
@@ -220,10 +220,10 @@ async def test_connections_beyond_the_limit_are_answered_503(page: Any) -> None:
     assert (await page.ask("GET /machine")).status == 200
 
 
-async def test_strangers_take_no_place_of_a_viewer(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_strangers_take_no_place_of_a_viewer(page: Any) -> None:
     """Idle connections without the cookie, for which a viewer was answered 503."""
     assert page.server.config.backlog == access.ACCEPTED_MAX <= access.STRANGERS_MAX / 4 < CONNECTIONS_MAX
-    monkeypatch.setattr(access, "STRANGERS_MAX", 20)
+    page.server.config.http.keywords["strangers"].most = 20
     page.server.config.limit_concurrency = 30
     events, stream = await page.events()
     idle = [await page.connect() for _ in range(60)]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import RPCError
-from fluxsched.web import actions
-from fluxsched.web.actions import ACTIONS, BODY_BYTES_MAX, FAULTS_MAX, FIELDS_MAX, IDS_MAX, URGENCY_MAX
+from fluxsched.web import server as actions
 from fluxsched.web.pages import ACTION_TOPICS
+from fluxsched.web.server import ACTIONS, BODY_BYTES_MAX, FAULTS_MAX, FIELDS_MAX, IDS_MAX, URGENCY_MAX
 
 JSON = {"Accept": "application/json"}
 
@@ -32,7 +32,7 @@ async def act(page: Any, name: str, **fields: str) -> tuple[int, dict[str, Any]]
         ("cancel", {"ids": "123", "note": "no"}, ("job-manager.cancel", {"id": 123, "note": "no (on the page)"}),
          "canceled ƒ38"),
         ("urgency", {"ids": "ƒ38", "urgency": "0"}, ("job-manager.urgency", {"id": 123, "urgency": 0}),
-         "urgency 0 for ƒ38"),
+         "held ƒ38"),
         ("raise", {"ids": "123", "type": "test"},
          ("job-manager.raise", {"id": 123, "type": "test", "severity": 0, "note": "on the page"}),
          "exception test raised on ƒ38"),

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 from typing import Any
 
+import pytest
+
 from fluxsched.core.idset import Idset
+from fluxsched.errors import RPCError
+from fluxsched.web import pages
 from fluxsched.web.pages import IDSET_CHARS_MAX
+
+from .conftest import DRAINED
 
 
 async def test_a_whole_is_json(page: Any) -> None:
@@ -36,7 +43,7 @@ async def test_without_script_too_control_characters_are_spelled_out(page: Any) 
     row = {"jobid": "ƒA", "status": "RUN", "user": "kim", "name": "\x1b[31m", "ntasks": 1, "urgency": 16, "reason": "",
            "nodelist": "n0", "t_run": 100.0, "estimate": None, "word": "running"}  # fmt: skip
     page.follower.wholes["jobs"] = {"jobs": [row], "order": ["ƒA"], "left_out": 0}
-    page.follower.wholes["machine"]["drains"] = {"0-2": {"timestamp": 5.0, "reason": "\u202efan", "user": "kim"}}
+    page.follower.wholes["machine"]["drained"] = [{**DRAINED, "reason": "\u202efan"}]
     shown = (await page.ask("GET /jobs")).body
     assert r"\x1b[31m" in shown
     assert "\x1b" not in shown
@@ -56,3 +63,19 @@ async def test_files_are_checked_and_sent_when_they_have_changed(page: Any) -> N
     assert (again.status, again.body) == (304, "")
     colours = await page.ask("GET /static/states.css")
     assert "--state-drained:" in colours.body
+
+
+async def test_output_is_a_file_of_the_bytes_as_they_were_written(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = [{"stream": "stdout", "data": b"\x1b[1ma\r"}, {"stream": "stderr", "data": b"bcd"}]
+    page.follower.streams["job-manager.output"] = pieces
+    answer = await page.ask("GET /jobs/%C6%92A/output")
+    assert answer.body == "\x1b[1ma\rbcd"
+    assert answer.headers["content-disposition"] == 'attachment; filename="fA.out"'
+    assert (answer.headers["content-type"], answer.headers["x-content-type-options"]) == (
+        "application/octet-stream", "nosniff")  # fmt: skip
+    monkeypatch.setattr(pages, "DOWNLOAD_BYTES_MAX", 8)
+    assert (await page.ask("GET /jobs/%C6%92A/output")).body.startswith("\x1b[1ma\rbc\n[there is more")
+    page.follower.streams.clear()
+    assert (await page.ask("GET /jobs/%C6%92A/output")).body == ""
+    page.follower.refusal = RPCError("not yours", errno.EPERM)
+    assert "not yours" in (await page.ask("GET /jobs/%C6%92A/output")).body

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import re
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -18,6 +19,8 @@ from fluxsched.web import access, server
 from fluxsched.web.pages import PARAMS_MAX
 from fluxsched.web.server import VIEWERS_MAX
 
+BEGUN = 4
+"""The first events of a stream, in any order: the instance, the whole, the figures, the notices."""
 Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
 
 
@@ -34,7 +37,7 @@ async def next_event(reader: asyncio.StreamReader) -> tuple[str, Any]:
 
 async def test_a_viewer_gets_the_whole_then_differences_and_the_figures(page: Any) -> None:
     reader, writer = await page.events()
-    first = dict([await next_event(reader) for _ in range(3)])
+    first = dict([await next_event(reader) for _ in range(BEGUN)])
     assert first["whole"]["states"] == {"free": "0-3"}
     assert abs(first["whole"]["now"] - SystemClock.wall_s()) < 20
     assert first["figures"] == {"targets": {"free": 4}, "cores": 4, "cores_in_use": 1, "running": 1, "waiting": 2}
@@ -46,9 +49,24 @@ async def test_a_viewer_gets_the_whole_then_differences_and_the_figures(page: An
     writer.close()
 
 
+async def test_notices_follow_whatever_the_view_is(page: Any) -> None:
+    page.follower.wholes["notices"] = {"notices": [{"id": 1, "text": "<b>slow</b>"}]}
+    reader, writer = await page.events()
+    first = dict([await next_event(reader) for _ in range(BEGUN)])
+    assert first["notices"]["notices"] == [{"id": 1, "text": "<b>slow</b>"}]
+    page.follower.say("notices", {"notices": []})
+    assert await next_event(reader) == ("notices", {"notices": []})
+    writer.close()
+    for path in ("/machine", "/when"):
+        body = (await page.ask(f"GET {path}")).body
+        assert re.search(r'role="status"[^>]*>\s*<p class="notice">&lt;b&gt;slow&lt;/b&gt;</p>', body), path
+    page.follower.wholes["notices"] = {"refused": "unknown topic", "errnum": errno.ENOSYS}  # an older instance
+    assert (await page.ask("GET /machine")).status == 200
+
+
 async def test_an_instance_that_is_lost_and_comes_back_is_told_once(page: Any) -> None:
     reader, writer = await page.events()
-    for _ in range(3):
+    for _ in range(BEGUN):
         await next_event(reader)
     for topic in ("machine", "figures"):
         page.follower.say(topic, {"instance": "lost", "why": "gone"}, "instance")
@@ -56,7 +74,7 @@ async def test_an_instance_that_is_lost_and_comes_back_is_told_once(page: Any) -
     assert (name, told["instance"], told["why"]) == ("instance", "lost", "gone")
     page.follower.say("machine", {"states": {}}, "whole")
     assert (await next_event(reader))[0] == "whole"
-    assert page.site.wire.about.lost == "gone"
+    assert page.site.owners.wire.about.lost == "gone"
     writer.close()
 
 
@@ -107,7 +125,7 @@ async def test_a_view_too_many_is_to_be_asked_for_later(page: Any, monkeypatch: 
 
 async def test_a_fault_of_a_view_is_told_and_not_asked_for_again(page: Any) -> None:
     reader, writer = await page.events()
-    for _ in range(3):
+    for _ in range(BEGUN):
         await next_event(reader)
     viewer = next(viewer for viewer, topic in page.follower.open.items() if topic == "machine")
     viewer.fail(InvalidValue("no"))
@@ -117,16 +135,16 @@ async def test_a_fault_of_a_view_is_told_and_not_asked_for_again(page: Any) -> N
 
 async def test_a_viewer_that_leaves_is_forgotten(page: Any, eventually: Eventually) -> None:
     _, writer = await page.events()
-    assert page.site.viewers.count == 1
+    assert page.site.owners.viewers.count == 1
     writer.close()
-    await eventually(lambda: page.site.viewers.count == 0 and not page.follower.open)
+    await eventually(lambda: page.site.owners.viewers.count == 0 and not page.follower.open)
 
 
 async def test_a_viewer_of_figures_alone_leaves_nothing_behind(page: Any, eventually: Eventually) -> None:
     _, writer = await page.events("view=figures")
-    assert list(page.follower.open.values()) == ["figures"]
+    assert list(page.follower.open.values()) == ["figures", "notices"]
     writer.close()
-    await eventually(lambda: page.site.viewers.count == 0 and not page.follower.open)
+    await eventually(lambda: page.site.owners.viewers.count == 0 and not page.follower.open)
 
 
 async def test_a_fault_of_ours_in_a_view_ends_its_streams_and_is_logged(
@@ -136,7 +154,7 @@ async def test_a_fault_of_ours_in_a_view_ends_its_streams_and_is_logged(
     viewer = next(viewer for viewer, topic in page.follower.open.items() if topic == "machine")
     viewer.fail(ZeroDivisionError("a bug"))
     await asyncio.wait_for(reader.read(), 20)
-    await eventually(lambda: page.site.viewers.count == 0 and not page.follower.open)
+    await eventually(lambda: page.site.owners.viewers.count == 0 and not page.follower.open)
     assert "a bug" in caplog.text
     writer.close()
 
@@ -148,33 +166,32 @@ async def test_silence_is_filled(page: Any, monkeypatch: pytest.MonkeyPatch) -> 
     writer.close()
 
 
-async def test_viewers_are_limited_and_the_next_is_told(
-    page: Any, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
-) -> None:
-    monkeypatch.setattr(server, "VIEWERS_MAX", 5)
-    assert VIEWERS_MAX == 1000
+async def test_viewers_are_limited_and_the_next_is_told(page: Any, eventually: Eventually) -> None:
+    assert page.site.owners.viewers.most == VIEWERS_MAX == 1000
+    page.site.owners.viewers.most = 5
     viewers = [await page.events() for _ in range(5)]
     refused = await page.ask("GET /events?view=machine", {"Accept": "application/json"})
     assert (refused.status, json.loads(refused.body)["error"][:9]) == (503, "5 viewers")
     assert (await page.ask("GET /machine")).status == 200
     viewers.pop()[1].close()
-    await eventually(lambda: page.site.viewers.count == 4)
+    await eventually(lambda: page.site.owners.viewers.count == 4)
     viewers.append(await page.events())
     for _, writer in viewers:
         writer.close()
 
 
+@pytest.mark.slow
 async def test_a_thousand_viewers_share_the_bytes(page: Any, eventually: Eventually) -> None:
     viewers = [socket.create_connection(page.where) for _ in range(VIEWERS_MAX)]
     for viewer in viewers:
         viewer.sendall(page.head("GET /events?view=machine", {"Host": page.host, **page.cookie}))
-    await eventually(lambda: page.site.viewers.count == VIEWERS_MAX)
+    await eventually(lambda: page.site.owners.viewers.count == VIEWERS_MAX)
     assert (await page.ask("GET /events?view=machine")).status == 503
     page.follower.say("machine", {"states": {"drained": "2"}})
     await eventually(lambda: all(b'drained":"2"' in viewer.recv(65_536, socket.MSG_PEEK) for viewer in viewers[-9:]))
     for viewer in viewers:
         viewer.close()
-    await eventually(lambda: page.site.viewers.count == 0)
+    await eventually(lambda: page.site.owners.viewers.count == 0)
 
 
 async def test_a_viewer_that_reads_nothing_costs_one_merged_message_and_is_dropped(
@@ -185,13 +202,13 @@ async def test_a_viewer_that_reads_nothing_costs_one_merged_message_and_is_dropp
     silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     silent.connect(page.where)
     silent.sendall(page.head("GET /events?view=machine", {"Host": page.host, **page.cookie}))
-    await eventually(lambda: page.site.viewers.count == 1)
+    await eventually(lambda: page.site.owners.viewers.count == 1)
     for number in range(200):
-        page.follower.say("machine", {"drains": {"0": {"reason": f"{number} " + "x" * 50_000}}})
+        page.follower.say("machine", {"drained": [{"reason": f"{number} " + "x" * 50_000}]})
         await asyncio.sleep(0)
         sizes = [connection.transport.get_write_buffer_size() for connection in page.server.server_state.connections]
         assert max(sizes, default=0) < 2 * access.BUFFER_BYTES + 60_000
-    await eventually(lambda: page.site.viewers.count == 0)
+    await eventually(lambda: page.site.owners.viewers.count == 0)
     silent.close()
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.sim import Ask, Trace, TraceJob, run
-from fluxsched.sim.report import drawing
+from fluxsched.sim import Ask, Trace, TraceJob, generate, run
+from fluxsched.sim.report import UNIX_START_MAX, drawing
 from fluxsched.web import standalone
 from fluxsched.web.standalone import modules, study_page
 
@@ -47,6 +47,31 @@ def test_names_of_users_and_policies_stay_text(page: str) -> None:
 
 def test_the_figures_are_there_without_script(page: str) -> None:
     assert '<th scope="row">jobs completed</th><td>3</td>' in page
+
+
+def test_what_made_it_is_said_and_when_it_was_if_the_trace_says_so() -> None:
+    trace = generate(jobs=3, procs=4, seed=1)
+    for text, start in ("", None), ("1700000000", 1_700_000_000), ("-1", None), (str(UNIX_START_MAX), None):
+        trace.header["UnixStartTime"] = text
+        study = drawing(trace, [run(trace, "easy", placements=True)])
+        assert study["unix_start"] == start
+    assert "fluxsched 9: fluxsched sim run &lt;x&gt;" in study_page(study, "fluxsched 9: fluxsched sim run <x>")
+
+
+def test_times_are_for_people_and_the_best_of_policies_is_marked() -> None:
+    figure = {"title": "wait max [s]", "group": "Waits", "better": -1}
+    figure |= {"texts": ["353,776.400", "7,200.000", "9,000.000"], "numbers": [353776.4, 7200.0, 9000.0]}
+    unknown = figure | {"title": "wait mean [s]", "texts": ["3.000", "1.000", ""], "numbers": [3.0, 1.0, None]}
+    study = {"trace": "t", "heading": ["t"], "refusals": [], "policies": [{"title": "a"}] * 3}
+    study["figures"] = [figure, unknown]
+    page = study_page(study)
+    assert (
+        '<th scope="row">wait max \u2193</th><td title="353,776.400 s">4.09d</td>'
+        '<td title="7,200.000 s"><strong class="best">2h</strong> <small>(-98 %)</small></td>'
+        '<td title="9,000.000 s">2.5h <small>(-97 %)</small></td></tr>'
+    ) in page
+    assert '<td title="1.000 s">1s <small>(-67 %)</small></td><td></td></tr>' in page, "nothing is best"
+    assert '<th scope="rowgroup" colspan="4">Waits</th>' in page
 
 
 @pytest.mark.parametrize(

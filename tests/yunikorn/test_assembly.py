@@ -98,7 +98,7 @@ def test_a_step_of_the_systems_clock_moves_no_timer() -> None:
 
 
 COUNTING = """
-from fluxsched.sched.hooks.api import PASS, Later
+from fluxsched.sched.hooks import PASS, Later
 
 class Counting:
     name = "counting"
@@ -141,9 +141,7 @@ class Hearing:
         self.new += response.new
 
 
-def test_plugins_are_asked_about_asks_and_told_of_what_exists(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_plugins_are_asked_about_asks_and_told_of_what_exists(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "counting.py").write_text(COUNTING)
     machine = make_machine(plugins=[str(tmp_path / "counting.py")])
     scheduler, one, other = InProcessScheduler(machine), Hearing(), Hearing()

@@ -11,22 +11,24 @@ import pytest
 pytest.importorskip("google.protobuf")
 
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.sched.hooks.api import PASS, Later
+from fluxsched.sched.hooks import PASS, Later
 from fluxsched.system.clock import SystemClock
 from fluxsched.yunikorn import in_process
-from fluxsched.yunikorn.config.reader import read_config
+from fluxsched.yunikorn.config import read_config
 from fluxsched.yunikorn.in_process import InProcessScheduler
-from fluxsched.yunikorn.machine.answers import REASON_CHARS_MAX
-from fluxsched.yunikorn.machine.effects import NODES, Effect, SendResponse
-from fluxsched.yunikorn.machine.machine import PASS_S, Predicates, SIMachine
+from fluxsched.yunikorn.machine import PASS_S, Predicates, SIMachine
 from fluxsched.yunikorn.messages import (
     MESSAGE_BYTES_MAX,
+    NODES,
     AllocationRequest,
+    Effect,
     NodeRequest,
     PreemptionPredicatesResponse,
     RegisterResourceManagerRequest,
+    SendResponse,
     UpdateConfigurationRequest,
 )
+from fluxsched.yunikorn.tables import REASON_CHARS_MAX
 
 WAIT_S = 30.0
 

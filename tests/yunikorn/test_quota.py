@@ -13,7 +13,7 @@ pytest.importorskip("yaml")
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.hooks.api import PASS, SKIP, GroupSeen, JobSeen
+from fluxsched.sched.hooks import PASS, SKIP, GroupSeen, JobSeen
 from fluxsched.sched.pool.placement import Block, Fits, Shapes
 from fluxsched.yunikorn.quota import Quota
 
@@ -140,6 +140,7 @@ def test_without_a_file_it_says_so(tmp_path: Path) -> None:
         Quota(str(tmp_path / "none.yaml"))
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from(("hot", "cold")), st.integers(0, 2), st.integers(1, 4), st.integers(0, 1))))
 def test_nothing_is_overrun_and_nothing_leaks(config: str, steps: list[tuple[str, int, int, int]]) -> None:

@@ -55,6 +55,7 @@ def test_what_can_never_run_is_denied(config: str) -> None:
     assert site.denied == {1, 2}
 
 
+@pytest.mark.slow
 def test_it_keeps_the_laws_for_plugins(config: str) -> None:
     verdicts = examine_plugin(Easy(), lambda: Quota(config), cases=1)
     assert [each for each in verdicts if each.verdict == "broken"] == []

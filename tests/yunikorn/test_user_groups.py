@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from fluxsched.yunikorn import user_groups
-from fluxsched.yunikorn.user_groups import GROUPS_KEPT_S, UserGroups, groups_of_host
+from fluxsched.yunikorn import placement as user_groups
+from fluxsched.yunikorn.placement import GROUPS_KEPT_S, UserGroups, groups_of_host
 
 
 def test_groups_are_the_hosts() -> None:

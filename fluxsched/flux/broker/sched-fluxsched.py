@@ -193,7 +193,7 @@ def _begin(module: BrokerModule, args: tuple[str, ...]) -> FluxHandle:
     paths = [word.removeprefix(PYTHON_PATH) for word in args if word.startswith(PYTHON_PATH)]
     sys.path += [*filter(None, ":".join(paths).split(":")), str(HOME)]
     try:
-        from fluxsched.flux.bridge import NO_CONFIG, TOPICS, Bridge, read_site
+        from fluxsched.flux.bridge import TOPICS, Bridge, read_site
         from fluxsched.flux.handle import parse_options
         from fluxsched.sched.policy import reads_fair
         from fluxsched.system.clock import SystemClock
@@ -204,8 +204,7 @@ def _begin(module: BrokerModule, args: tuple[str, ...]) -> FluxHandle:
 
     options = parse_options([word for word in args if not word.startswith(PYTHON_PATH)], module.name)
     policies = [options.policy, *options.policies.values()]
-    config = module.handle.rpc("config.get").get() if any(map(reads_fair, policies)) else None
-    site = NO_CONFIG if config is None else read_site(config)
+    site = read_site(module.handle.rpc("config.get").get(), reads_fair=any(map(reads_fair, policies)))
     handle = FluxHandle(module, options.log_level)
     handle.bridge = Bridge(handle, options, SystemClock(), site)
     for service in ("sched", "feasibility"):

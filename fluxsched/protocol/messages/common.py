@@ -1,4 +1,5 @@
-"""Common parts of all services: the base of all messages, the types of recurring fields, attributes, instance, streams.
+"""Common parts of all services: the base of all messages, the types of recurring fields, attributes, instance,
+streams.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from fluxsched.protocol.messages.common import (
     Unsigned32,
     WallTime,
 )
-from fluxsched.protocol.messages.resource import DrainInfo, GroupInfo
+from fluxsched.protocol.messages.resource import DrainInfo, GroupInfo, PartDrainInfo, PlannedOutage, SpareInfo
 
 
 class AgentHello(Payload, frozen=True):
@@ -53,7 +53,51 @@ class AgentHeartbeat(Payload, frozen=True):
     seq: Size
 
 
+# ---- notices of admins to all users
+
+
+class NoticeAddRequest(Payload, frozen=True, kw_only=True):
+    """Show all users a text: until a time, or `for` so many seconds; without either until it is removed."""
+
+    text: str
+    until: WallTime | None = None
+    for_: Seconds | None = msgspec.field(name="for", default=None)
+
+    def __post_init__(self) -> None:
+        if self.until is not None and self.for_ is not None:
+            raise ValueError("`until` and `for` are two ends: give one of them")
+
+
+class NoticeAddResponse(Payload, frozen=True):
+    """The number of the notice."""
+
+    id: Size
+
+
+class NoticeRemoveRequest(Payload, frozen=True):
+    """Remove the notices with these numbers, or without `ids` all; none if one of them is not shown."""
+
+    ids: list[Size] | None = None
+
+
+class Notice(Payload, frozen=True, kw_only=True):
+    """A text for all users, who set it and when, and until when it is shown."""
+
+    id: Size
+    text: str
+    user: str
+    timestamp: WallTime
+    until: WallTime | None = None
+
+
+class NoticesResponse(Payload, frozen=True, omit_defaults=False):
+    """The notices that are shown now, the oldest first."""
+
+    notices: list[Notice]
+
+
 # ---- the keeper of another host (rfc/keeper.md): `executor.wire` has what it says, in both directions
+
 
 class KeeperConnectRequest(Payload, frozen=True):
     """A keeper presents itself. A connection of the same host that exists is closed."""
@@ -134,6 +178,7 @@ class ServiceRequest(Payload, frozen=True):
 
 
 # ---- `instance.metrics`: figures for monitoring
+
 
 class HistogramValue(Payload, frozen=True, omit_defaults=False):
     """Histogram of a value: `counts[i]` times not above `bounds[i]`; the last count is of larger ones."""
@@ -285,13 +330,15 @@ ReportBy = Literal["user", "bank", "queue", "group", "property"]
 class ReportRequest(Payload, frozen=True):
     """Request for the usage of jobs from `since` until `until`, in `max_entries` rows with the most core-seconds.
 
-    `since` is 30 days before `until` if absent, `until` is now if absent, and 0 entries mean 1000.
+    `since` is 30 days before `until` if absent, `until` is now if absent, and 0 entries mean 1000. With `days`
+    rows have the core-seconds of each day, and are 100 at most.
     """
 
     by: ReportBy = "user"
     since: WallTime | None = None
     until: WallTime | None = None
     max_entries: Size = 0
+    days: bool = False
 
 
 class ReportRow(Payload, frozen=True, kw_only=True, omit_defaults=False):
@@ -299,7 +346,8 @@ class ReportRow(Payload, frozen=True, kw_only=True, omit_defaults=False):
 
     Use is counted where it was, jobs and their waits where they ended. `waits` jobs had resources; `wait_mean` is
     exact, `wait_p50` and `wait_p95` are from ranges of a factor of 1.67 at most. `cpu_seconds` is CPU time that was
-    measured, and `cpu_core_seconds` what the jobs held for which it was.
+    measured, and `cpu_core_seconds` what the jobs held for which it was. `days` are the core-seconds of each
+    day, if these were asked for, and `cores` those that a queue or property has now.
     """
 
     name: str
@@ -314,6 +362,8 @@ class ReportRow(Payload, frozen=True, kw_only=True, omit_defaults=False):
     wait_mean: WaitSeconds | None
     wait_p50: WaitSeconds | None
     wait_p95: WaitSeconds | None
+    days: list[Seconds] | None = None
+    cores: Size | None = None
 
 
 class ReportResponse(Payload, frozen=True, kw_only=True, omit_defaults=False):
@@ -321,7 +371,7 @@ class ReportResponse(Payload, frozen=True, kw_only=True, omit_defaults=False):
 
     `capacity` are core-seconds of the machine by state while it was observed, for `observed` seconds, of which those
     that were allocated are the `core_seconds` of the total; null for guests where jobs are private. `left_out` rows are
-    only in the `total`.
+    only in the `total`. `days` are the beginnings of the days that rows have, by the instance's clock.
     """
 
     by: str
@@ -332,17 +382,19 @@ class ReportResponse(Payload, frozen=True, kw_only=True, omit_defaults=False):
     total: ReportRow
     observed: Seconds
     capacity: dict[str, Seconds] | None
+    days: list[WallTime] | None = None
 
 
 # ---- `resource.watch`: the state of every target
+
 
 class MachineChange(Payload, frozen=True, kw_only=True):
     """Changed state of targets; all of it in the first response. An absent key is unchanged.
 
     `states` has targets by their state, `busy` and `busy_gpus` by the number of their cores and GPUs that jobs hold: of
-    all targets only those that changed, and in the first response only those of which a job holds some. `drains` and
-    `groups` are complete, as in `resource.status` and `resource.groups`. Targets that a new `R` does not have are
-    removed.
+    all targets only those that changed, and in the first response only those of which a job holds some. `drains`,
+    `parts`, `withheld`, `groups`, `outages`, `spares` and `replaced` are complete, as in `resource.status`,
+    `resource.groups` and `resource.outage-list`. Targets that a new `R` does not have are removed.
     """
 
     R: RObject | None = None
@@ -350,8 +402,13 @@ class MachineChange(Payload, frozen=True, kw_only=True):
     busy: dict[str, IdsetText] | None = None
     busy_gpus: dict[str, IdsetText] | None = None
     drains: dict[IdsetText, DrainInfo] | None = None
+    parts: list[PartDrainInfo] | None = None
+    withheld: list[PartDrainInfo] | None = None
+    outages: list[PlannedOutage] | None = None
     groups: list[GroupInfo] | None = None
     made_up: IdsetText | None = None
+    spares: IdsetText | None = None
+    replaced: list[SpareInfo] | None = None
 
 
 # ---- `sched.plan`: when and where the scheduler of a group will start jobs that wait
@@ -400,9 +457,10 @@ class SchedReasonsRequest(Payload, frozen=True):
 
 
 class ReasonsResponse(Payload, frozen=True, omit_defaults=False):
-    """Reasons of those of the jobs that wait."""
+    """Reasons of those of the jobs that wait, and the kind of each, in the same order; none by older schedulers."""
 
     jobs: list[ReasonEntry]
+    kinds: tuple[str, ...] = ()
 
 
 # ---- `job-manager.running`: the jobs that hold resources, the largest first
@@ -428,6 +486,7 @@ class RunningResponse(Payload, frozen=True, omit_defaults=False):
 
 
 # ---- `instance.trace`: messages between the instance and its peers
+
 
 class TraceRequest(Payload, frozen=True):
     """Messages whose topics have one of these beginnings; all if none is given."""

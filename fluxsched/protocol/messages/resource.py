@@ -10,11 +10,20 @@ from typing import Any, Literal
 
 import msgspec
 
-from fluxsched.protocol.messages.common import IdsetText, JobNumber, Payload, RObject, Seconds, TargetsText, WallTime
+from fluxsched.protocol.messages.common import (
+    IdsetText,
+    JobNumber,
+    Payload,
+    RObject,
+    Seconds,
+    TargetsText,
+    Unsigned32,
+    WallTime,
+)
 
 
 class DrainRequest(Payload, frozen=True):
-    """Take targets out of use. `mode`: update, overwrite or force-overwrite; absent, a drained target is an error.
+    """Take targets out of use. `mode`: update, overwrite, force-overwrite or add; absent, a drained target is an error.
 
     With `cores` or `gpus`, only these of each target are drained. `for`: so many seconds.
     """
@@ -29,7 +38,7 @@ class DrainRequest(Payload, frozen=True):
 
 class UndrainRequest(Payload, frozen=True):
     """Put drained targets back to use, or `cores` and `gpus` of them; with a `mode`, those that are not drained are
-    passed over.
+    passed over. `only`: lift this reason alone; what has others stays drained.
     """
 
     targets: TargetsText
@@ -37,6 +46,7 @@ class UndrainRequest(Payload, frozen=True):
     mode: str | None = None
     cores: IdsetText = ""
     gpus: IdsetText = ""
+    only: str | None = None
 
 
 class AssignRequest(Payload, frozen=True):
@@ -101,18 +111,33 @@ class GroupsResponse(Payload, frozen=True):
     groups: list[GroupInfo]
 
 
+class DrainReason(Payload, frozen=True):
+    """One of several reasons for which targets are drained: since when, by whom, and until when."""
+
+    timestamp: WallTime
+    reason: str
+    user: str | None = None
+    until: WallTime | None = None
+
+
 class DrainInfo(Payload, frozen=True):
-    """Since when, why and by whom targets are drained; `draining` while a job still holds one."""
+    """Since when, why and by whom targets are drained; `draining` while a job still holds one.
+
+    Of several `reasons`, `reason` joins all, time and user are those of the first, and `until` is the end of the last.
+    """
 
     timestamp: WallTime
     reason: str
     user: str | None = None
     state: Literal["drained", "draining"] | None = None
     until: WallTime | None = None
+    reasons: tuple[DrainReason, ...] = ()
 
 
 class PartDrainInfo(Payload, frozen=True, kw_only=True):
-    """Cores and GPUs of targets that are drained, since when, why and by whom; `draining` while a job holds some."""
+    """Cores and GPUs of targets that are drained, since when, why and by whom; `draining` while a job holds some, and
+    `withheld` if the configuration keeps them for the system.
+    """
 
     targets: IdsetText
     cores: IdsetText = ""
@@ -120,8 +145,20 @@ class PartDrainInfo(Payload, frozen=True, kw_only=True):
     timestamp: WallTime
     reason: str
     user: str | None = None
-    state: Literal["drained", "draining"]
+    state: Literal["drained", "draining", "withheld"]
     until: WallTime | None = None
+
+
+class SpareInfo(Payload, frozen=True, kw_only=True):
+    """A spare in service: since when, in which group, and the target that it replaces, by its rank, if that is known,
+    and by its host (`HOST,1` for the second of a host).
+    """
+
+    target: Unsigned32
+    replaces: Unsigned32 | None = None
+    replaces_host: str
+    group: str
+    timestamp: WallTime
 
 
 class StatusResponse(Payload, frozen=True):
@@ -139,6 +176,12 @@ class StatusResponse(Payload, frozen=True):
     """Targets that are not the machine of the instance, on which all tasks run."""
     parts: list[PartDrainInfo] = msgspec.field(default_factory=list)
     """Parts of targets that are drained."""
+    withheld: list[PartDrainInfo] = msgspec.field(default_factory=list)
+    """Cores of targets that are in no R."""
+    spares: IdsetText = ""
+    """Spare targets, those in service among them."""
+    replaced: list[SpareInfo] = msgspec.field(default_factory=list)
+    """Spares that are in service."""
 
 
 class SchedStatusResponse(Payload, frozen=True):
@@ -148,6 +191,11 @@ class SchedStatusResponse(Payload, frozen=True):
     down: RObject
     allocated: RObject
     made_up: IdsetText = ""
+    spare: RObject | None = None
+    """Spares that stand by, if there are spares."""
+    withheld: RObject | None = None
+    """The system's own cores of these targets, which are not in `all`."""
+    replaced: list[SpareInfo] = msgspec.field(default_factory=list)
 
 
 class PropertyRequest(Payload, frozen=True):
@@ -163,7 +211,10 @@ class ExpirationUpdateRequest(Payload, frozen=True):
 
 
 class OutageInfo(Payload, frozen=True, kw_only=True):
-    """A planned outage (ours): nothing is to run on `targets` from `from` to before `until`, and again `every` s."""
+    """A planned outage (ours): nothing is to run on `targets` from `from` to before `until`, and again `every` s.
+
+    In a `reservation` run the jobs that name it, and these nowhere else.
+    """
 
     name: str
     targets: IdsetText
@@ -171,12 +222,15 @@ class OutageInfo(Payload, frozen=True, kw_only=True):
     until: WallTime
     every: Seconds | None = None
     reason: str = ""
+    reservation: bool = False
 
 
 class OutageAddRequest(Payload, frozen=True, kw_only=True):
     """Plan an outage of targets; `until` or `for`, in seconds, gives its end. Without `name` it is given one.
 
-    `every`: it recurs, so many seconds from begin to begin.
+    `every`: it recurs, so many seconds from begin to begin. `end_jobs`: running jobs that cross it end at its begin.
+    `queue`: meanwhile the targets are that queue's. `reservation`: they are for jobs of these users that name it, of
+    all users if there are none; with `nodes`, so many of the targets.
     """
 
     targets: TargetsText
@@ -186,22 +240,35 @@ class OutageAddRequest(Payload, frozen=True, kw_only=True):
     every: Seconds = 0.0
     name: str | None = None
     reason: str = ""
+    end_jobs: bool = False
+    queue: str = ""
+    reservation: bool = False
+    users: tuple[str, ...] = ()
+    nodes: Unsigned32 = 0
 
     def __post_init__(self) -> None:
+        if (self.users or self.nodes) and not self.reservation:
+            raise ValueError("`users` and `nodes` are for a `reservation`")
         if self.until is not None and self.for_ is not None:
             raise ValueError("`until` and `for` are two ends: give one of them")
 
 
 class OutageUpdateRequest(Payload, frozen=True, kw_only=True):
-    """Change what is given of a planned outage; one whose begin alone is moved lasts as long as before."""
+    """Change what is given of a planned outage; one whose begin alone is moved lasts as long as before.
+
+    With `reservation`, one of the other kind is refused.
+    """
 
     name: str
+    reservation: bool | None = None
     targets: TargetsText | None = None
     from_: WallTime | None = msgspec.field(name="from", default=None)
     until: WallTime | None = None
     for_: Seconds | None = msgspec.field(name="for", default=None)
     every: Seconds | None = None
     reason: str | None = None
+    end_jobs: bool | None = None
+    users: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.until is not None and self.for_ is not None:
@@ -209,9 +276,10 @@ class OutageUpdateRequest(Payload, frozen=True, kw_only=True):
 
 
 class OutageRemoveRequest(Payload, frozen=True):
-    """Call a planned outage off; if it is on, its targets are undrained."""
+    """Call a planned outage off; if it is on, its targets are undrained. With `reservation`, as in an update."""
 
     name: str
+    reservation: bool | None = None
 
 
 class OutageAddResponse(Payload, frozen=True):
@@ -221,11 +289,16 @@ class OutageAddResponse(Payload, frozen=True):
 
 
 class PlannedOutage(OutageInfo, frozen=True, kw_only=True):
-    """An outage, who planned it, whether it is on, and whether it is one of the configuration."""
+    """An outage, who planned it, whether it is on, is one of the configuration, ends running jobs, and
+    the queue that it is dedicated to; the users of a reservation.
+    """
 
     user: str | None = None
     on: bool = False
     configured: bool = False
+    end_jobs: bool = False
+    queue: str = ""
+    users: tuple[int, ...] = ()
 
 
 class OutagesResponse(Payload, frozen=True, omit_defaults=False):
@@ -272,6 +345,9 @@ ACCEPT_PARTS = "parts"
 PropertyMap = dict[str, IdsetText]
 """Property name to the targets that gain or lose it (RFC 20, properties)."""
 
+SparesMap = dict[IdsetText, Unsigned32]
+"""A spare to the rank that it replaces."""
+
 
 class AcquireRequest(Payload, frozen=True):
     """Acquire a group (RFC 28 draft, Acquire Request). No group: the plain dialect, which has no payload."""
@@ -304,7 +380,8 @@ class Grow(Payload, frozen=True, tag="grow", tag_field="type"):
 
     `incomplete` is ours: which targets the group has is not known yet, as of a cluster that has not answered. So is
     `outages`, which is there only if some are planned, and names targets of other groups, too. `parts` is an R_lite of
-    what is drained of targets, the same way, for those who accept it.
+    what is drained of targets, the same way, for those who accept it. `spares` has the targets of the group that stand
+    in for another one, and the rank of that one; one on its way home has its own.
     """
 
     resources: RObject
@@ -313,6 +390,7 @@ class Grow(Payload, frozen=True, tag="grow", tag_field="type"):
     incomplete: bool = False
     outages: list[OutageInfo] | None = None
     parts: list[Any] | None = None
+    spares: SparesMap | None = None
 
 
 class Shrink(Payload, frozen=True, tag="shrink", tag_field="type"):
@@ -334,8 +412,8 @@ class Offline(Payload, frozen=True, tag="offline", tag_field="type"):
 
 
 class Update(Payload, frozen=True, tag="update", tag_field="type"):
-    """R has a new expiration, properties or topology, or there are other `outages` or `parts`, of which these are all;
-    ours, the draft is silent. Only for those who accept it.
+    """R has a new expiration, properties or topology, or there are other `outages`, `parts` or `spares`, of which these
+    are all; ours, the draft is silent. Only for those who accept it.
     """
 
     expiration: WallTime | None = None
@@ -344,6 +422,7 @@ class Update(Payload, frozen=True, tag="update", tag_field="type"):
     topology: list[Any] | None = None
     outages: list[OutageInfo] | None = None
     parts: list[Any] | None = None
+    spares: SparesMap | None = None
 
 
 AcquireResponse = Grow | Shrink | Online | Offline | Update

@@ -19,30 +19,25 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, Final, TypeAlias
 
-from fluxsched.core.group_change import Properties
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.job_text import in_groups
 from fluxsched.core.outages import Outages
 from fluxsched.core.quantities import Amounts
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.reasons import cause, in_groups, wait_kind
+from fluxsched.core.resources import Properties, ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import InvalidValue, LimitExceeded, RemoteProtocolError
-from fluxsched.sched.admission import AdmissionControl
 from fluxsched.sched.decisions import Annotated, Denied, Effect, Reason, Release, Reservation
-from fluxsched.sched.engine.group_hooks import GroupHooks
-from fluxsched.sched.engine.policy_queue import WAIT, PolicyQueue, SetAside, TimeText, utc_text
+from fluxsched.sched.engine.policy_queue import WAIT, GroupHooks, PolicyQueue, SetAside, TimeText, utc_text
 from fluxsched.sched.fair.usage import UsageBook
 from fluxsched.sched.ledger import JobAllocation, Ledger
-from fluxsched.sched.plan.counted_plan import Plan
-from fluxsched.sched.plan.reserved_nodes import ReservedNodes
+from fluxsched.sched.plan.counted_plan import Plan, ReservedNodes
 from fluxsched.sched.plan.running_jobs import RunningJobs
 from fluxsched.sched.policy import Policy, needs_accounts
+from fluxsched.sched.pool.find_fit import shortage
 from fluxsched.sched.pool.placement import Fits, Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.why_no_fit import shortage
 from fluxsched.sched.preemption import Preemptions
-from fluxsched.sched.queue import AccountLines
-from fluxsched.sched.sorted_jobs import PendingJob, Skips
+from fluxsched.sched.queue import AccountLines, AdmissionControl, PendingJob, Skips
 
 ENDLESS_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where no job waits"
 
@@ -185,9 +180,10 @@ class Group:
         topology: Topology | None,
         now_s: float,
         outages: Outages | None = None,
+        spares: Mapping[int, int] | None = None,
     ) -> bool:
-        """Apply a change of R or of the outages at `now_s`; return whether the feasibility of requests may have
-        changed.
+        """Apply a change of R, the outages or the spares at `now_s`; return whether the feasibility of requests may
+        have changed.
         """
         if outages is not None:
             self.pool.outages = outages
@@ -196,9 +192,11 @@ class Group:
         if expiration_s is not None:
             self.expiration_s = expiration_s
             self.invalidate_pass()
-        if not add and not remove and topology is None:
+        if not add and not remove and topology is None and spares is None:
             return False
         self._remember(now_s)
+        if spares is not None:
+            self.pool.stand_in(spares)
         self.pool.describe(add, remove)
         if topology is not None:
             self.pool.connect(topology)
@@ -398,6 +396,7 @@ class Group:
 
 # ---- verdict
 
+
 class FitVerdict:
     """Verdict on whether a shape can fit, as of a generation of the pool.
 
@@ -414,6 +413,7 @@ class FitVerdict:
 
 
 # ---- judging
+
 
 def judge_all(group: Group, now_s: float = 0.0, first: bool = False) -> list[Denied | Annotated]:
     """Judges all waiting jobs again at `now_s`, held jobs too, after targets or properties have changed.
@@ -450,7 +450,8 @@ def add_infeasible(group: Group, job: PendingJob, name: str | None, why: str) ->
 
 
 def why_set_aside(group: Group, jobid: int) -> str | None:
-    """Return what is missing for a job that is set aside, and since when; None for any other, which may run elsewhere.
+    """Return what is missing for a job that is set aside, and since when; None for any other, which may run
+    elsewhere.
     """
     if jobid not in group.set_aside or group.offers_elsewhere(jobid):
         return None
@@ -576,28 +577,20 @@ class Notices:
     reasons are kept for queries, and nothing is sent. A new estimate is held back for `settle_s`.
     """
 
-    __slots__ = ("_due", "_told", "enabled", "next_s", "reasons", "refused", "settle_s")
+    __slots__ = ("_due", "_told", "enabled", "next_s", "reasons", "settle_s")
 
     def __init__(self, enabled: bool) -> None:
         self.reasons: dict[int, Reason] = {}
-        self.refused: dict[int, str] = {}
-        """Last reason given by a plugin that refused a job, by job id; kept as the reason while the job waits for it.
-        """
         self.enabled = enabled
         self._told: dict[int, _Notice] = {}
         self.next_s = inf
         self.settle_s = 0.0
         self._due: list[tuple[float, int]] = []  # a heap: when what was held back is due, and about which job
 
-    def tell_refused(self, jobid: int, reason: str, now_s: float) -> Annotated | None:
-        """Return the reason that a plugin gave; see `tell`."""
-        self.refused[jobid] = reason[:REASON_CHARS_MAX]
-        return self.notify(jobid, reason, None, now_s)
-
     def notify(self, jobid: int, reason: Reason, start_s: float | None, now_s: float) -> Annotated | None:
         """Return a reason and an estimate (None: there is none), as of `now_s`; None if nothing is sent now."""
-        if isinstance(reason, str):
-            reason = reason[:REASON_CHARS_MAX]
+        if isinstance(reason, str) and len(reason) > REASON_CHARS_MAX:
+            reason = cause(reason[:REASON_CHARS_MAX], wait_kind(reason))
         self.reasons[jobid] = reason
         if not self.enabled:
             return None
@@ -612,7 +605,7 @@ class Notices:
                 return None
         notice.due_s = inf
         changes: dict[str, Any] = {}
-        text = reason if isinstance(reason, str) else reason()
+        text = str(reason if isinstance(reason, str) else reason())
         if text != notice.reason:
             notice.reason = changes["reason_pending"] = text
         if not _near(estimate_s, notice.estimate_s):
@@ -638,7 +631,7 @@ class Notices:
         if not self.enabled:
             return None
         notice = self._told.setdefault(jobid, _Notice())
-        changes: dict[str, Any] = {"reason_pending": reason}
+        changes: dict[str, Any] = {"reason_pending": str(reason)}
         if notice.estimate_s is not None:
             changes["t_estimate"] = None
         notice.reason, notice.estimate_s, notice.due_s = reason, None, inf
@@ -650,8 +643,6 @@ class Notices:
         Return the annotations to be removed; None if nothing was ever sent.
         """
         self.reasons.pop(jobid, None)
-        if self.refused:
-            self.refused.pop(jobid, None)
         notice = self._told.pop(jobid, None)
         if notice is None:
             return None
@@ -708,14 +699,16 @@ def judge_in(groups: Sequence[Group], shape: Shape) -> str | None:
 
 
 def arrive(
-    groups: tuple[Group, ...], job: PendingJob, name: str | None, asks_to_wait: bool, enter: Enter, now_s: float
-) -> list[Effect]:
+    groups: tuple[Group, ...], job: PendingJob, name: str | None, asks_to_wait: bool, enter: Enter, now_s: float,
+    is_unjudged: bool = False,
+) -> list[Effect]:  # fmt: skip
     """Add an arriving job to the queues of these groups; `enter` asks plugins about it, in one of the groups.
 
     Raise InvalidValue if it is new and none could ever hold it, and LimitExceeded if a queue is full.
     """
     able = [group for group in groups if group.judge(job.shape) is None]
-    if not able and all(group.refuses(job.t_submit_s, asks_to_wait) for group in groups):
+    since_s = inf if is_unjudged else job.t_submit_s
+    if not able and all(group.refuses(since_s, asks_to_wait) for group in groups):
         raise InvalidValue(judge_in(groups, job.shape) or "")
     groups[0].joint[job.jobid] = groups
     try:
@@ -805,7 +798,8 @@ def home_of(group: Group, jobid: int) -> Group:
 
 
 def notify_owner(group: Group, jobid: int, reason: Reason, start_s: float | None, now_s: float) -> Annotated | None:
-    """Return the reason and the estimate (wall time, seconds) for the owner, unless another group speaks for the job.
+    """Return the reason and the estimate (wall time, seconds) for the owner, unless another group speaks for the
+    job.
     """
     home = home_of(group, jobid)
     if home is not group:

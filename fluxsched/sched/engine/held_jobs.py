@@ -3,6 +3,11 @@
 Law: the ledger checks before anything changes; then all that follows it, the groups and the preemptions, is changed.
 There is one tree of accounts over all groups and queues, kept once a policy asks for it, so policies that want it
 settled differently are refused; what there is, is counted anew whenever targets come, go, or go up or down.
+
+Where a job may start now although outages are ahead, and in words which of them keeps it waiting.
+
+Law: a job that crosses no outage is placed as if there were none. The owner is told of an outage only if the job would
+start now without any, and then with the time limit with which it fits before, if there is one.
 """
 
 from __future__ import annotations
@@ -11,27 +16,40 @@ import errno
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from enum import Enum
-from math import inf, nextafter
+from math import floor, inf, nextafter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.quantities import Amounts
+from fluxsched.core.outages import Outage
+from fluxsched.core.quantities import Amounts, format_duration
+from fluxsched.core.reasons import Cause, WaitKind, cause
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.sched.decisions import Effect, Raise, Shrunk
 from fluxsched.sched.engine.group import Group
+from fluxsched.sched.engine.policy_queue import TimeText
 from fluxsched.sched.fair.accounts import FairSettings
 from fluxsched.sched.fair.usage import UsageBook, summed
 from fluxsched.sched.ledger import SHRINK_PAUSE_S, Elastic, JobAllocation, Ledger
 from fluxsched.sched.policy import Policy, Running, needs_accounts
-from fluxsched.sched.pool.bitset import words_of
-from fluxsched.sched.pool.placement import Part, Shape, blocks_in, blocks_of
+from fluxsched.sched.pool.find_fit import LeftOut, Returned, find_fit, place_now
+from fluxsched.sched.pool.placement import (
+    BEST_FIT,
+    Fits,
+    Insufficient,
+    Outcome,
+    Part,
+    Shape,
+    blocks_in,
+    blocks_of,
+    words_of,
+)
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.preemption import UNKNOWN, Preemptions
-from fluxsched.sched.sorted_jobs import AdmissionTerms
+from fluxsched.sched.queue import AdmissionTerms, PendingJob
 
 
 class HeldJobs:
@@ -134,7 +152,7 @@ class HeldJobs:
         effects: list[Effect] = [effect for effect in spared.values() if effect is not None]
         for allocation in self._ledger.end_on(targets, spared.keys()):
             mine = Idset.of([rank for rank in allocation.parts if rank in targets])
-            effects.append(Raise(allocation.jobid, left_group(mine), targets=mine))
+            effects.append(Raise(allocation.jobid, left_group(self._groups.values(), mine), targets=mine))
         return effects
 
     def starts(self, jobid: int, started_s: float, expiration_s: float) -> None:
@@ -192,9 +210,11 @@ def running_job(allocation: JobAllocation) -> Running:
 
 # ---- events
 
-def left_group(targets: Idset) -> str:
-    """Return the text of the exception on a job whose targets have left its group."""
-    return f"{'target' if len(targets) == 1 else 'targets'} {targets} left the group"
+
+def left_group(groups: Iterable[Group], targets: Idset) -> str:
+    """Return the text of the exception on a job whose targets are leaving their groups."""
+    names = [group.pool.source.named(mine) for group in groups if (mine := group.leaving & targets)]
+    return f"{' and '.join(names)} left the group"
 
 
 class ResizedJobs:
@@ -283,7 +303,7 @@ class ResizedJobs:
                 self._preemptions.shrink(allocation, ranks, UNKNOWN)
                 elastic.paused_until_s = now_s + SHRINK_PAUSE_S
                 self.has_changed(allocation)
-                found[jobid] = Shrunk(jobid, ranks, left_group(mine))
+                found[jobid] = Shrunk(jobid, ranks, left_group(self._groups.values(), mine))
         return found
 
     def found(self, allocation: JobAllocation, queue: str) -> None:
@@ -296,7 +316,8 @@ class ResizedJobs:
             self._preemptions.shrink(allocation, allocation.leaving, UNKNOWN)
 
     def _placement_in(self, queue: str) -> str:
-        """Return the placement of the queue's own policy, else of the policy for all other queues, which groups share.
+        """Return the placement of the queue's own policy, else of the policy for all other queues, which groups
+        share.
         """
         queues = [group.queues for group in self._groups.values()]
         for at in queues:
@@ -350,6 +371,7 @@ def adopted_elastic(
 
 
 # ---- accounting
+
 
 def book_for(
     policies: Iterable[Policy], settings: FairSettings | None, user_name: Callable[[int], str]
@@ -415,3 +437,96 @@ def count_capacity(book: UsageBook, pools: Iterable[Pool], ledger: Ledger, now_s
     inside = summed(found, len(book.tree.measure.resources))
     held = [block for allocation in ledger.outside(down) for block in allocation.blocks]
     book.set_capacity(usable, inside, held, now_s)
+
+
+# ---- outages
+
+_MINUTE_S: Final = 60
+_INSTANT_S: Final = 1e-3
+
+
+def left_out(group: Group, job: PendingJob, now_s: float) -> LeftOut:
+    """Return the targets that outages keep from a job that would start at `now_s`, for a `with` block."""
+    pool = group.pool
+    outages = pool.outages_for(job.request)
+    barred = outages.barred(now_s, end_of(job.duration_s, group.expiration_s, now_s) or inf) if outages else 0
+    return LeftOut(pool, job.shape, barred & pool.ranks.mask)
+
+
+def fit_now(group: Group, job: PendingJob, now_s: float, placement: str) -> Fits | None:
+    """Return a placement of the job now that crosses no outage; None if there is none."""
+    pool = group.pool
+    fit = find_fit(pool, job.shape, placement)
+    if fit is None or not pool.is_barred(
+        job.request, fit.blocks, now_s, end_of(job.duration_s, group.expiration_s, now_s)
+    ):
+        return fit
+    with left_out(group, job, now_s):
+        return find_fit(pool, job.shape, placement)
+
+
+def outcome_now(group: Group, job: PendingJob, now_s: float, placement: str) -> Outcome:
+    """Return the outcome for a job on what is free now, with the reason in words."""
+    pool = group.pool
+    if not pool.outages_for(job.request):
+        return place_now(pool, job.shape, placement)
+    with left_out(group, job, now_s):
+        outcome = place_now(pool, job.shape, placement)
+    if isinstance(outcome, Insufficient):
+        with Returned(pool, pool.outages.on(now_s) & pool.down):
+            if find_fit(pool, job.shape, placement) is not None:
+                if job.request.reservation:
+                    return Insufficient(cause(_why_inside(group, job, now_s), WaitKind.RESERVATION))
+                return Insufficient(_why(group, job, now_s))
+    return outcome
+
+
+def _why_inside(group: Group, job: PendingJob, now_s: float) -> str:
+    """Return why a job that fits now does not fit into the reservation that it names."""
+    name, pool, text = job.request.reservation, group.pool, group.time_text
+    outage = pool.outages.reservation(name)
+    there = None if outage is None else outage.next(now_s)
+    if there is None:
+        return f"there is no reservation {name!r}, or it is over: cancel the job, or submit it without"
+    if there.from_s > now_s:
+        return f"reservation {name} begins at {text(there.from_s)}"
+    end_s = end_of(job.duration_s, group.expiration_s, now_s) or inf
+    if end_s <= there.until_s:
+        return f"reservation {name} has {_hosts(group, there) or 'no targets here'}, where not enough is free"
+    limit = f"the limit of {format_duration(job.duration_s)}" if job.duration_s else "a job without a limit"
+    return f"reservation {name} ends at {text(there.until_s)}; {limit} crosses that"
+
+
+def _why(group: Group, job: PendingJob, now_s: float) -> Cause:
+    """Return which outage a job that fits now would cross, and the longest limit with which it crosses none."""
+    end_s = end_of(job.duration_s, group.expiration_s, now_s) or inf
+    ahead = group.pool.outages.crossed(now_s, end_s)
+    outage = ahead[-1]
+    for one in ahead:  # the first one with which it no longer fits, so a shorter limit is of use
+        if not _fits_within(group, job, now_s, one.from_s + _INSTANT_S):
+            outage = one
+            break
+    limit = f"the limit of {format_duration(job.duration_s)}" if job.duration_s else "a job without a limit"
+    kind = WaitKind.RESERVATION if outage.is_reservation else WaitKind.OUTAGE
+    said = (
+        f"{kind.value} {outage.name} keeps {_hosts(group, outage)} {_when(outage, group.time_text)}; {limit} crosses it"
+    )
+    left_s = outage.from_s - now_s
+    if left_s < 1.0:
+        return cause(said, kind)
+    whole_s = floor(left_s / _MINUTE_S) * _MINUTE_S or floor(left_s)
+    return cause(f"{said}; it fits with --time-limit {format_duration(float(whole_s))}", kind)
+
+
+def _fits_within(group: Group, job: PendingJob, start_s: float, end_s: float) -> bool:
+    pool = group.pool
+    with LeftOut(pool, job.shape, pool.outages.barred(start_s, end_s) & pool.ranks.mask):
+        return find_fit(pool, job.shape, BEST_FIT) is not None
+
+
+def _hosts(group: Group, outage: Outage) -> str:
+    return group.pool.source.named(outage.targets & group.pool.ranks)
+
+
+def _when(outage: Outage, text: TimeText) -> str:
+    return f"from {text(outage.from_s)} to {text(outage.until_s)}"

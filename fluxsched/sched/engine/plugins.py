@@ -13,24 +13,27 @@ from math import inf
 from typing import Final
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.job_text import Why
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.reasons import WaitKind, Why
 from fluxsched.core.request import Request
 from fluxsched.core.text import counted
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.sched.decisions import Annotated, Canceled, Denied, Effect, Granted, PluginFailed
 from fluxsched.sched.engine.group import Group, add_infeasible, join, judge_all, judge_in
-from fluxsched.sched.engine.group_hooks import GatedJob, GroupHooks, WaitingPermit, seen_of
 from fluxsched.sched.engine.held_jobs import HeldJobs, end_of
-from fluxsched.sched.engine.hooked_pass import hooked_shapes
-from fluxsched.sched.engine.passes import Passes
-from fluxsched.sched.engine.policy_queue import PolicyQueue
-from fluxsched.sched.hooks.api import ARRIVAL, FREE, START, TARGETS, JobSeen, Plugin
-from fluxsched.sched.hooks.chain import (
+from fluxsched.sched.engine.passes import Passes, hooked_shapes
+from fluxsched.sched.engine.policy_queue import GatedJob, GroupHooks, PolicyQueue, WaitingPermit, seen_of
+from fluxsched.sched.hooks import (
+    ARRIVAL,
+    FREE,
     RETRY_S,
+    START,
+    TARGETS,
     Chain,
+    JobSeen,
     PermitWaits,
+    Plugin,
     PluginFault,
     Refusal,
     Sorts,
@@ -43,7 +46,7 @@ from fluxsched.sched.hooks.chain import (
 )
 from fluxsched.sched.ledger import Ledger, SizeRule
 from fluxsched.sched.pool.placement import Fits, Shape, Shapes
-from fluxsched.sched.sorted_jobs import PendingJob
+from fluxsched.sched.queue import PendingJob
 
 ROUNDS_MAX = 8
 """Passes in one call that follow each other since plugins have taken jobs back or let them in; then a second later."""
@@ -92,7 +95,8 @@ class Plugins:
     # ---- jobs that arrive
 
     def shape_of(self, shapes: Shapes, jobspec: Jobspec, userid: int | None, now_s: float | None = None) -> Shape:
-        """Return the shape of a job, with the labels that its plugins read; `now_s` if it arrives (wall time, seconds).
+        """Return the shape of a job, with the labels that its plugins read; `now_s` if it arrives (wall time,
+        seconds).
         """
         if now_s is not None:
             self.at(now_s)
@@ -114,7 +118,8 @@ class Plugins:
             hooks.now_s = now_s
 
     def enter(self, group: Group, job: PendingJob, name: str | None, now_s: float) -> list[Effect]:
-        """Record that a feasible job arrives about which plugins are asked. Raises LimitExceeded if its queue is full.
+        """Record that a feasible job arrives about which plugins are asked. Raises LimitExceeded if its queue is
+        full.
         """
         hooks = _of(group)
         hooks.gates.happened(ARRIVAL)
@@ -399,10 +404,12 @@ class Plugins:
                 held = "" if gated.job.priority else "; it is held, too: raise its urgency"
                 at_s = None if gated.at_s == inf else gated.at_s
                 asked = when if at_s is None else f"its plugin is asked again {group.time_text(at_s)}"
-                return Why(f"{gated.why}{held}", "a plugin does not let it into the queue yet", asked)
+                rule = "a plugin does not let it into the queue yet"
+                return Why(f"{gated.why}{held}", rule, asked, kind=WaitKind.PLUGIN)
             if each is not None:
                 rule = f"it holds what it needs, until {group.time_text(each.due_s)} at most"
-                return Why(f"waits for a permit; {wait_text(each.whys)}", rule, "as soon as it is permitted")
+                text = f"waits for a permit; {wait_text(each.whys)}"
+                return Why(text, rule, "as soon as it is permitted", kind=WaitKind.PLUGIN)
         return None
 
     def counts(self) -> dict[str, int]:

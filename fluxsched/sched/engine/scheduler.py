@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from sys import intern
 from typing import Any, Final
 
 from fluxsched.core.build import BUILD
-from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.job_text import Why
+from fluxsched.core.jobid import JOBID_MAX
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.outages import Outages
-from fluxsched.core.parts import PartsByRank
 from fluxsched.core.quantities import Amounts
+from fluxsched.core.reasons import Why
 from fluxsched.core.request import Request
-from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.resources import EMPTY_R, GroupChange, ResourceSet
+from fluxsched.core.rlite import PartsByRank
 from fluxsched.core.text import there_are
 from fluxsched.core.topology import Topology
 from fluxsched.errors import InvalidValue, RemoteProtocolError
-from fluxsched.sched.admission import AdmissionControl
 from fluxsched.sched.decisions import Canceled, Denied, Effect, Reservation, grouped
 from fluxsched.sched.engine.group import (
     SETTLE_S,
@@ -48,18 +48,20 @@ from fluxsched.sched.engine.held_jobs import (
 from fluxsched.sched.engine.passes import Passes
 from fluxsched.sched.engine.plugins import Plugins
 from fluxsched.sched.engine.policy_queue import UNSATISFIABLE, WAIT, TimeText, asks_to_wait, utc_text
+from fluxsched.sched.engine.when import StartEstimate, earliest_of, estimates_in
 from fluxsched.sched.engine.why import Forecasts, PlannedStart, PlannedStarts, WaitCause, wait_cause_of, why_of
 from fluxsched.sched.fair.accounts import Accounts, FairSettings, Measure
 from fluxsched.sched.fair.usage import AccountsReport, UsageBook
-from fluxsched.sched.hooks.api import TARGETS, Plugin
+from fluxsched.sched.hooks import TARGETS, Plugin
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.policy import Policy, Running
 from fluxsched.sched.pool.placement import Shapes, blocks_in
 from fluxsched.sched.pool.pool import Pool, busy
 from fluxsched.sched.preemption import PREEMPT_TIMEOUT_S, Preemptions, cores_held
-from fluxsched.sched.sorted_jobs import AdmissionTerms, PendingJob
+from fluxsched.sched.queue import AdmissionControl, AdmissionTerms, PendingJob
 
 DEFAULT_GROUP = "default"
+
 
 class GroupParts:
     """The parts, ready for use once `install` was called; `serving` are the groups of each queue that is named."""
@@ -135,6 +137,7 @@ def check_grow(at: Group, groups: Iterable[Group], resources: ResourceSet, onlin
 
 # ---- scheduler
 
+
 class Scheduler:
     """Policies over the groups that they share; `queues` maps a queue's name to its group or groups, else the first.
 
@@ -168,7 +171,15 @@ class Scheduler:
         book = self.accounts = book_for([policy, *(policies or {}).values()], fair, user_name)
         self.account_tree: Accounts | None = None if book is None else book.tree  # its signals are saved and restored
         parts = GroupParts(
-            policy, groups, queues or {}, policies or {}, unsatisfiable, notify, time_text, fair, book,
+            policy,
+            groups,
+            queues or {},
+            policies or {},
+            unsatisfiable,
+            notify,
+            time_text,
+            fair,
+            book,
             preempt_timeout_s,
         )
         self._ledger, self._preemptions, self._groups = parts.ledger, parts.preemptions, parts.groups
@@ -181,7 +192,7 @@ class Scheduler:
         self._is_hooked = bool(self._plugins.chains)
         self._waiting = [jobs for group in self._groups.values() for jobs in group.waiting_by_id()]
         self._passes = Passes(self._groups.values(), self._counts, self._shapes)
-        self._starts = PlannedStarts(self._ledger)
+        self.report = SchedulerReport(policy, self._groups, self._ledger, self._counts)
         calls = [getattr(each, "ended", None) for each in (policy, *(policies or {}).values())]
         self._on_end: list[Callable[[Running, float], object]] = [call for call in calls if call is not None]
 
@@ -239,14 +250,16 @@ class Scheduler:
         topology: Topology | None = None,
         outages: Outages | None = None,
         parts: PartsByRank | None = None,
+        spares: Mapping[int, int] | None = None,
     ) -> list[Effect]:
-        """Record another end of the resources (wall time, 0.0 for none), other properties, switches, outages or drained
-        parts: the queue is judged.
+        """Record another end of the resources (wall time, 0.0 for none), other properties, switches, outages, drained
+        parts or spares: the queue is judged.
         """
         at, effects = self.group(group), list[Effect]()
         if parts is not None and (changed := parts.changed(at.pool.drained.parts) & at.pool.ranks):
             effects += self._plugins.targets_lost(changed, now_s)
-        is_judged = at.update(expiration_s, property_add or {}, property_remove or {}, topology, now_s, outages)
+        properties = property_add or {}, property_remove or {}
+        is_judged = at.update(expiration_s, *properties, topology, now_s, outages, spares)
         if parts is not None and drain_parts(at, parts):
             self._count_capacity(now_s)
             is_judged = True
@@ -293,9 +306,11 @@ class Scheduler:
 
     def alloc(
         self, jobid: int, priority: int, userid: int, t_submit_s: float, jobspec: Jobspec | Mapping[str, Any],
-        now_s: float = 0.0,
+        now_s: float = 0.0, is_unjudged: bool = False,
     ) -> list[Effect]:  # fmt: skip
-        """Enter a request for resources; a new job is denied at once if it can never have them (see `set_aside`)."""
+        """Enter a request for resources; a job that is new, or `is_unjudged`, is denied at once if it can never have
+        them (see `set_aside`).
+        """
         if jobid in self._ledger.allocations or self._waits(jobid):
             raise RemoteProtocolError(f"alloc of job {jobid}: it is already waiting or running")
         try:
@@ -314,12 +329,12 @@ class Scheduler:
             values = jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s, None, (), own, title
             job = _waiting(PendingJob, values)
             if groups[-1] is not group:
-                return arrive(groups, job, name, asks_to_wait(parsed), self._plugins.enter, now_s)
+                return arrive(groups, job, name, asks_to_wait(parsed), self._plugins.enter, now_s, is_unjudged)
             if why is None:
                 if shape.scope is None:
                     return group.add(job, name, now_s)
                 return self._plugins.enter(group, job, name, now_s)
-            if not group.refuses(t_submit_s, asks_to_wait(parsed)):
+            if not group.refuses(inf if is_unjudged else t_submit_s, asks_to_wait(parsed)):
                 return list(add_infeasible(group, job, parsed.queue, why))
         except InvalidValue as fault:
             why = str(fault)
@@ -414,12 +429,14 @@ class Scheduler:
         return self._held.resized.grow_stored(jobid, now_s)
 
     def grow_failed(self, jobid: int, ranks: Idset, now_s: float = 0.0, is_settled: bool = False) -> list[Effect]:
-        """Undo a grow that the job manager has refused, for ever if the size `is_settled`: the targets are free again.
+        """Undo a grow that the job manager has refused, for ever if the size `is_settled`: the targets are free
+        again.
         """
         return self._held.resized.grow_failed(jobid, ranks, now_s, is_settled)
 
     def shrink_failed(self, jobid: int, ranks: Idset, now_s: float = 0.0, is_settled: bool = False) -> None:
-        """Undo a shrink that the job manager has refused, for ever if the size `is_settled`: the job keeps the targets.
+        """Undo a shrink that the job manager has refused, for ever if the size `is_settled`: the job keeps the
+        targets.
         """
         self._held.resized.shrink_failed(jobid, ranks, now_s, is_settled)
 
@@ -444,39 +461,33 @@ class Scheduler:
         """Return why a job waits, for its owner. Raise Refused for an unknown job."""
         return self._plugins.why(jobid) or why_of(jobid, self._groups.values(), self._ledger, now_s, forecasts)
 
+    def when(self, jobspecs: Sequence[Jobspec], userid: int, priority: int, now_s: float) -> list[StartEstimate]:
+        """Return when jobs of a user would start that were not submitted; nothing changes. Raise InvalidValue."""
+        found: dict[int, StartEstimate] = {}
+        names = dict.fromkeys([jobspec.queue for jobspec in jobspecs])
+        plans = sum([len(self._groups_of(name)) for name in names])
+        for name in names:
+            at = [place for place, jobspec in enumerate(jobspecs) if jobspec.queue == name]
+            jobs = [self._as_pending(jobspecs[place], userid, priority, now_s) for place in at]
+            by_group = [
+                estimates_in(group, group.queues.get(name or "") or group.queues[""], self._ledger, jobs, now_s, plans)
+                for group in self._groups_of(name)
+            ]
+            found.update(zip(at, earliest_of(by_group), strict=True))
+        return [found[place] for place in range(len(jobspecs))]
+
+    def _as_pending(self, jobspec: Jobspec, userid: int, priority: int, now_s: float) -> PendingJob:
+        """Return a job that was not submitted as if it came now."""
+        shape, sharing = self._plugins.shape_of(self._shapes, jobspec, userid), jobspec.sharing
+        account = None if self.accounts is None else self.accounts.known_account(sharing.bank, userid)
+        after_s, queue = sharing.preemptible_after_s, jobspec.queue or ""
+        return PendingJob(
+            JOBID_MAX, priority, userid, now_s, shape, jobspec.duration_s, account, after_s, None, (), queue
+        )
+
     def permit(self, jobid: int, plugin: str, allow: bool, reason: str, now_s: float) -> list[Effect]:
         """Answers in a plugin's place for a job that waits for its permit. Raises Refused for any other."""
         return self._plugins.answer(jobid, plugin, allow, reason, now_s)
-
-    def why_waiting(self, jobid: int) -> WaitCause | None:
-        """Return what a pending job lacks; None if it lacks nothing but its turn, or is not pending."""
-        return wait_cause_of(self._groups.values(), jobid)
-
-    def stats(self) -> dict[str, Any]:
-        """Return statistics for people."""
-        return stats(self.policy.name, self._groups.values(), self._ledger, self._counts)
-
-    def planned(self) -> Iterator[Reservation]:
-        """Yield the reservations that stand; within a pass those that it has made so far, in that order."""
-        return planned(self._groups.values())
-
-    def overtaken(self, jobid: int) -> int | None:
-        """Return the first pending job with a reservation that is in the queue of a running job; None if there is none.
-        """
-        allocation = self._ledger.get(jobid)
-        return None if allocation is None else first_planned(self._groups.values(), allocation.queue)
-
-    def plan(self, group: str, now_s: float) -> list[PlannedStart]:
-        """Return when and where jobs of a group will start, in order of time. Raise like `group`."""
-        return self._starts.of(self.group(group), now_s)
-
-    def resource_status(self) -> tuple[ResourceSet, ResourceSet, ResourceSet]:
-        """Return all counted resources, those that are down, and those allocated; linear in the groups, for people."""
-        return resource_status(self._groups.values())
-
-    def set_aside(self) -> dict[int, str]:
-        """Why each job waits that was accepted and that its group cannot hold any more."""
-        return set_aside_in(self._groups.values())
 
     def check(self) -> None:
         """Assert that nothing is held twice, for tests and the simulator."""
@@ -510,7 +521,8 @@ class Scheduler:
             count_capacity(self.accounts, [group.pool for group in self._groups.values()], self._ledger, now_s)
 
     def group(self, name: str) -> Group:
-        """Return a group, to be read only but for `invalidate_pass`. Raise RemoteProtocolError if it was not acquired.
+        """Return a group, to be read only but for `invalidate_pass`. Raise RemoteProtocolError if it was not
+        acquired.
         """
         group = self._groups.get(name)
         if group is None:
@@ -532,10 +544,12 @@ class Scheduler:
         self._counts["denied"] += sum(isinstance(effect, Denied) for effect in effects)
         return list(effects)
 
+
 _waiting: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
 
 
 # ---- status
+
 
 def group_stats(group: Group) -> dict[str, Any]:
     """Numbers of one group; `waiting` counts those that are set aside, too: they are `unsatisfiable`.
@@ -557,45 +571,70 @@ def group_stats(group: Group) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def stats(policy: str, groups: Iterable[Group], ledger: Ledger, counts: Mapping[str, int]) -> dict[str, Any]:
-    """Return the statistics of all groups, of running jobs, and the counts of a scheduler with this policy."""
-    running = {"running": len(ledger), "foreign": ledger.foreign()}
-    by_group = {group.name: group_stats(group) for group in groups}
-    return {"policy": policy, "build": BUILD, **counts, **running, "groups": by_group}
+class SchedulerReport:
+    """Status of groups and jobs, for people and tools; nothing here changes anything."""
 
+    def __init__(self, policy: Policy, groups: Mapping[str, Group], ledger: Ledger, counts: Mapping[str, int]) -> None:
+        self._policy = policy
+        self._groups = groups
+        self._ledger = ledger
+        self._counts = counts
+        self._starts = PlannedStarts(ledger)
 
-def planned(groups: Iterable[Group]) -> Iterator[Reservation]:
-    """Yield the reservations that stand, queue by queue."""
-    for group in groups:
-        for queue in group.queues.values():
-            yield from queue.planned.values()
+    def stats(self) -> dict[str, Any]:
+        """Return the statistics of all groups, of running jobs, and the counts."""
+        running = {"running": len(self._ledger), "foreign": self._ledger.foreign()}
+        by_group = {group.name: group_stats(group) for group in self._groups.values()}
+        return {"policy": self._policy.name, "build": BUILD, **self._counts, **running, "groups": by_group}
 
+    def planned(self) -> Iterator[Reservation]:
+        """Yield the reservations that stand, queue by queue; within a pass those that it has made so far, in that
+        order.
+        """
+        for group in self._groups.values():
+            for queue in group.queues.values():
+                yield from queue.planned.values()
 
-def first_planned(groups: Iterable[Group], queue: str) -> int | None:
-    """Return the first job of this queue with a reservation that stands; None if there is none."""
-    for group in groups:
-        for each in group.queues.values():
-            for jobid in each.planned:
-                job = each.jobs.get(jobid)
-                if job is not None and job.queue == queue:
-                    return jobid
-    return None
+    def overtaken(self, jobid: int) -> int | None:
+        """Return the first pending job with a reservation that is in the queue of a running job; None if there is
+        none.
+        """
+        allocation = self._ledger.get(jobid)
+        if allocation is not None:
+            for queue in [queue for group in self._groups.values() for queue in group.queues.values()]:
+                for planned in queue.planned:
+                    job = queue.jobs.get(planned)
+                    if job is not None and job.queue == allocation.queue:
+                        return planned
+        return None
 
+    def plan(self, group: Group, now_s: float) -> list[PlannedStart]:
+        """Return when and where jobs of a group will start, in order of time."""
+        return self._starts.of(group, now_s)
 
-def resource_status(groups: Iterable[Group]) -> tuple[ResourceSet, ResourceSet, ResourceSet]:
-    """Return all counted resources, those that are down, and those allocated."""
-    total = down = allocated = EMPTY_R
-    for group in groups:
-        pool = group.pool
-        counted = pool.resources
-        whole = pool.drained.whole(counted)
-        total |= whole
-        down |= counted.restrict(pool.down) | (whole - counted)
-        allocated |= ResourceSet.build(grouped(busy(pool)), pool.source, 0.0, 0.0, None)
-    return total, down, allocated
+    def resource_status(self) -> tuple[ResourceSet, ResourceSet, ResourceSet]:
+        """Return all counted resources, those that are down, and those allocated; linear in the groups."""
+        total = down = allocated = EMPTY_R
+        for group in self._groups.values():
+            pool = group.pool
+            counted = pool.resources
+            whole = pool.drained.whole(counted)
+            total |= whole
+            down |= counted.restrict(pool.down) | (whole - counted)
+            allocated |= ResourceSet.build(grouped(busy(pool)), pool.source, 0.0, 0.0, None)
+        return total, down, allocated
+
+    def set_aside(self) -> dict[int, str]:
+        """Return why each job waits that was accepted and that its group cannot hold any more."""
+        return set_aside_in(self._groups.values())
+
+    def why_waiting(self, jobid: int) -> WaitCause | None:
+        """Return what a pending job lacks; None if it lacks nothing but its turn, or is not pending."""
+        return wait_cause_of(self._groups.values(), jobid)
 
 
 # ---- group changes
+
 
 def drain_parts(group: Group, parts: PartsByRank) -> bool:
     """Count these parts, all that are drained, no more in a group, but for the jobs that hold them; return whether that
@@ -617,7 +656,10 @@ def drain_parts(group: Group, parts: PartsByRank) -> bool:
 def apply(scheduler: Scheduler, group: str, change: GroupChange, typed: bool, now_s: float) -> list[Effect]:
     """Apply the parts of a change at `now_s` (wall time, seconds), in their order; return the effects."""
     effects: list[Effect] = []
-    joined, parts = change.joined, change.parts
+    joined, parts, spares = change.joined, change.parts, change.spares
+    if spares is not None and change.grow is not None:  # which has all judged
+        scheduler.group(group).pool.stand_in(spares)
+        spares = None
     if parts is not None and change.grow is not None:  # before any of these targets can be used
         effects += scheduler.updated(group, now_s=now_s, parts=parts)
         parts = None
@@ -632,9 +674,9 @@ def apply(scheduler: Scheduler, group: str, change: GroupChange, typed: bool, no
         effects += scheduler.went_offline(offline, now_s)
     if online := change.online - joined:
         effects += scheduler.went_online(online, now_s)
-    if replace(change, parts=parts).is_update:
+    if replace(change, parts=parts, spares=spares).is_update:
         properties = change.property_add, change.property_remove
         effects += scheduler.updated(
-            group, change.expiration_s, *properties, now_s, change.topology, change.outages, parts
+            group, change.expiration_s, *properties, now_s, change.topology, change.outages, parts, spares
         )
     return effects

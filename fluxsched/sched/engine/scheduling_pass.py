@@ -18,8 +18,8 @@ from typing import Any, Final
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.quantities import format_duration
+from fluxsched.core.reasons import Cause, WaitKind, cause
 from fluxsched.core.request import Count, Request
-from fluxsched.sched.admission import JobIndex
 from fluxsched.sched.decisions import (
     BACKFILLED,
     PAUSED,
@@ -53,22 +53,19 @@ from fluxsched.sched.engine.group import (
     reserve,
     standing,
 )
-from fluxsched.sched.engine.group_hooks import HeldBack
-from fluxsched.sched.engine.held_jobs import end_of, running_job
-from fluxsched.sched.engine.outages import fit_now, left_out, outcome_now
-from fluxsched.sched.engine.policy_queue import PolicyQueue, arrived
+from fluxsched.sched.engine.held_jobs import end_of, fit_now, left_out, outcome_now, running_job
+from fluxsched.sched.engine.policy_queue import HeldBack, PolicyQueue, arrived
 from fluxsched.sched.ledger import SHRINK_PAUSE_S, ElasticPart, JobAllocation, targets_of
-from fluxsched.sched.plan.counted_plan import CountedPlan, Plan
+from fluxsched.sched.loading import checked
+from fluxsched.sched.plan.counted_plan import CountedPlan, Plan, ReservedNodes
 from fluxsched.sched.plan.pool_plan import PoolPlan
-from fluxsched.sched.plan.reserved_nodes import ReservedNodes
 from fluxsched.sched.policies.backfill import give_way, seat_awaiting
 from fluxsched.sched.policy import PAUSE_EVERY, Running, Stages
 from fluxsched.sched.pool.find_fit import find_fit, find_on
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Outcome, Shape, Shapes, ranks_in
 from fluxsched.sched.pool.select_targets import Narrowed, restricted
 from fluxsched.sched.preemption import Preemptions, WhatIfPreempted
-from fluxsched.sched.queue import AccountLines
-from fluxsched.sched.sorted_jobs import FIFO, PendingJob, Skips
+from fluxsched.sched.queue import FIFO, AccountLines, JobIndex, PendingJob, Skips, warn_of_end
 
 
 class SchedulingPass:
@@ -117,16 +114,15 @@ class SchedulingPass:
                 self._plan = self._make_plan()
         if group.pool.outages:
             group.wake_s = min(group.wake_s, group.pool.outages.next_end_s(now_s))
-        decisions: Iterator[Any] = queue.policy.schedule(self, now_s)
-        if not hasattr(decisions, "__iter__"):
-            raise TypeError(f"schedule returned {decisions!r}: it should be a generator, which yields decisions")
+        decisions: Iterator[Any] = checked(queue.policy.schedule(self, now_s))
         if self._elastic and self._jobs.lines is None:
             stages = partial(seat_awaiting, self, now_s), partial(iter, decisions), partial(give_way, self, now_s)
             return Stages(stages)
         return decisions
 
     def end(self, done: bool) -> None:
-        """End the pass, complete (`done`) or dropped; if it was dropped, reservations that it did not reach are kept.
+        """End the pass, complete (`done`) or dropped; if it was dropped, reservations that it did not reach are
+        kept.
         """
         queue, lines = self._queue, self._jobs.lines
         queue.planned_before = {}
@@ -190,11 +186,12 @@ class SchedulingPass:
 
     def if_gone(self, job: PendingJob | None = None) -> WhatIfPreempted:
         group = self._group
-        kept = None if job is None or not group.pool.outages else left_out(group, job, self.now_s)
+        kept = None if job is None or not group.pool.outages_for(job.request) else left_out(group, job, self.now_s)
         return group.preemptions.if_gone(group.pool, kept)
 
     def late(self, order: str = FIFO) -> None:
         """Return None to policies of 0.1.0, which ask for arrivals here: they then examine all jobs."""
+        warn_of_end("late of the view", "declare ARRIVALS and REPLANS")
 
     @property
     def lines(self) -> AccountLines | None:
@@ -453,6 +450,7 @@ _DECISIONS: Final = "Start, Pending, Deny, Reserve, Preempt, Shrink, Grow, Withh
 
 # ---- growing step
 
+
 class GrowingStep:
     """Steps of a group's jobs in one pass at `now_s` (wall time, seconds).
 
@@ -524,9 +522,7 @@ class GrowingStep:
         with left_out(group, job, self._now_s):
             return self._find_near(allocation, part, job, placement)
 
-    def _find_near(
-        self, allocation: JobAllocation, part: ElasticPart, job: PendingJob, placement: str
-    ) -> Fits | None:
+    def _find_near(self, allocation: JobAllocation, part: ElasticPart, job: PendingJob, placement: str) -> Fits | None:
         """Return the nearest place for a step, which is `job`."""
         shape = job.shape
         fit = find_fit(self._group.pool, shape, placement)
@@ -594,6 +590,7 @@ def _beyond_minimum(numbered: tuple[int, ElasticPart]) -> int:
 
 
 # ---- decided
+
 
 def note_begun(group: Group, allocation: JobAllocation, placement: str) -> None:
     """Record the start of a job that may be preempted or is elastic; an elastic one grows by its `placement`."""
@@ -668,9 +665,8 @@ def hand_out(group: Group, allocation: JobAllocation, fit: Fits, now_s: float) -
 
 # ---- planned
 
-def keep_planned(
-    group: Group, plan: CountedPlan | PoolPlan, queues: Iterable[PolicyQueue], now_s: float
-) -> None:
+
+def keep_planned(group: Group, plan: CountedPlan | PoolPlan, queues: Iterable[PolicyQueue], now_s: float) -> None:
     """Has a plan keep the reservations of these queues at `now_s` (wall time, seconds)."""
     preemptions = group.preemptions
     for queue in queues:
@@ -698,12 +694,13 @@ def with_extras(group: Group, job: PendingJob, start: Start, placement: str, now
     return start if fit is None or group.ledger.elastic.rule.refuses_extras(fit) else start._replace(fit=fit)
 
 
-def in_the_way(group: Group, job: PendingJob, now_s: float) -> str:
+def in_the_way(group: Group, job: PendingJob, now_s: float) -> Cause:
     """Why a job does not start though it fits: another job has a reservation."""
     planned = [kept for queue in group.queues.values() for kept in queue.planned.values() if kept.jobid != job.jobid]
     kept = [kept for kept in planned if kept.start_s < inf]
     if not kept:
-        return "fits now, but jobs ahead of it wait"
+        return cause("fits now, but jobs ahead of it wait", WaitKind.BEHIND)
     first = min(kept, key=lambda kept: kept.start_s)
     name, in_s = format_f58(first.jobid), float(round(max(0.0, first.start_s - now_s)))
-    return f"fits now, but not for as long as it may run: job {name} is to start in {format_duration(in_s)}"
+    text = f"fits now, but not for as long as it may run: job {name} is to start in {format_duration(in_s)}"
+    return cause(text, WaitKind.BEHIND)

@@ -1,37 +1,40 @@
 """Why jobs wait, and when and where they may start: by what policies have decided, by the admission, or by a forecast.
 
 Law: reads only, also within a pass: what it has not come to yet stands as it was planned before. A reservation is a
-promise. Otherwise the earliest time is a bound, from the time limits of running jobs; if one of them has no limit,
-there is no bound. Quotas come first, since without them no node is looked for, but for what there is in all. In
-KEPT_S one answer about all planned starts is made, however often it is asked for.
+promise. Otherwise the earliest time is a bound, from the time limits of running jobs and from the reservations of all
+queues of the group; if a job in the way has no limit, there is no bound. Quotas come first, since without them no node
+is looked for, but for what there is in all. In KEPT_S one answer about all planned starts is made, however often it is
+asked for.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from itertools import islice
 from math import inf
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.job_text import Why, in_groups
 from fluxsched.core.jobid import format_f58
+from fluxsched.core.reasons import SITE_LIMITS, WaitKind, Why, cause, in_groups, wait_kind
 from fluxsched.core.text import counted
 from fluxsched.errors import Refused
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.engine.group import Group, home_of, is_planned, why_set_aside
-from fluxsched.sched.engine.outages import outcome_now
+from fluxsched.sched.engine.held_jobs import outcome_now
 from fluxsched.sched.engine.policy_queue import RULE, WHEN, PolicyQueue
 from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.plan.counted_plan import CountedPlan
 from fluxsched.sched.plan.pool_plan import PoolPlan
 from fluxsched.sched.plan.running_jobs import RunningJobs
 from fluxsched.sched.pool.find_fit import find_fit, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, Fits, ranks_in
+from fluxsched.sched.queue import FIFO, AdmissionTerms, PendingJob, cores_asked
 from fluxsched.sched.registry import is_own, says
-from fluxsched.sched.sorted_jobs import FIFO, AdmissionTerms, PendingJob, cores_asked
 
 NODE: Final = "node"
 QUEUE: Final = "queue"
@@ -54,7 +57,8 @@ def wait_cause(group: Group, job: PendingJob, now_s: float) -> WaitCause | None:
     """Return what a job of the group lacks; None if nothing but its turn."""
     rank = group.reserved.by_job.get(job.jobid)
     if rank is not None:
-        return WaitCause(RESERVED, f"a node is kept for it, rank {rank}, where not enough is free yet", rank)
+        kept = group.pool.source.named(Idset.one(rank))
+        return WaitCause(RESERVED, f"{kept} is kept for it, where not enough is free yet", rank)
     narrowed = group.pool.narrowed.get(job.shape.number)
     if narrowed is not None and narrowed.later:
         return WaitCause(GATE, narrowed.later)
@@ -92,6 +96,12 @@ NAMED_MAX = 3
 """Jobs without a limit that are named; one would do."""
 
 
+RESERVATIONS_COUNTED_MAX = 100
+"""Reservations, the first of a pass, that forecasts count; the bound is lower where there are more. Each is walked
+through for each job: 0.1 s for the 200 jobs of one answer.
+"""
+
+
 def forecasts_max(ledger: Ledger) -> int:
     """Return the number of forecasts that one answer may make; takes time linear in the running jobs."""
     return max(1, WALKED_PARTS_MAX // max(1, sum([len(allocation.parts) for allocation in ledger])))
@@ -104,6 +114,33 @@ def order_of(queue: PolicyQueue) -> str | None:
     return queue.order or (FIFO if is_own(queue.policy) else None)
 
 
+def standing(queue: PolicyQueue) -> Mapping[int, Reservation]:
+    """Return the reservations of a queue, within a pass those that it has not come to yet among them."""
+    return {**queue.planned_before, **queue.planned} if queue.planned_before else queue.planned
+
+
+def _standing_of(queue: PolicyQueue, jobid: int) -> Reservation | None:
+    return queue.planned.get(jobid) or queue.planned_before.get(jobid)
+
+
+def reservations(group: Group) -> Iterator[tuple[PendingJob, Reservation]]:
+    """Yield the jobs of all queues whose reservations stand, in the order in which a pass makes them."""
+    for queue in group.queues.values():
+        for kept in standing(queue).values():
+            job = queue.jobs.get(kept.jobid)
+            if job is not None and kept.start_s < inf:
+                yield job, kept
+
+
+def make_again(
+    plan: CountedPlan | PoolPlan, group: Group, job: PendingJob, kept: Reservation, now_s: float
+) -> Reservation:
+    """Make a reservation in a plan as the next pass would, and return it."""
+    if group.preemptions.awaits(kept.jobid, kept.start_s, now_s):
+        plan.claim(job, kept, group.preemptions.going)
+    return plan.reserve(job)
+
+
 FITS_NOW: Final = "it fits now"
 """Basis of a forecast where running jobs do not delay the start."""
 
@@ -111,21 +148,23 @@ FITS_NOW: Final = "it fits now"
 class Forecast:
     """Forecast of the earliest starts of jobs.
 
-    It has an index of its own, so that policies that do not plan pay nothing.
+    It has an index of its own unless the policy plans and keeps one: policies that do not plan pay nothing.
     """
 
     def __init__(self, group: Group, ledger: Ledger, now_s: float, *, is_bounded: bool = False) -> None:
         """`is_bounded`: after `forecasts_max` no further request is looked up."""
         self._walks_max = forecasts_max(ledger) if is_bounded else inf
+        self._ledger = ledger
         self._group = group
         self._now_s = now_s
-        self._endless = [allocation.jobid for allocation in group.allocations() if allocation.end_s == inf]
-        self._running = RunningJobs(group.pool, ledger)
+        self.running = group.running if group.running.is_followed else RunningJobs(group.pool, ledger)
         self._known: dict[tuple[int, float], float] = {}
+        self._plan: PoolPlan | None = None
+        """Made for the first job that needs it."""
 
     def of(self, queue: PolicyQueue, job: PendingJob) -> tuple[float | None, str]:
         """Return the earliest start of the job, and the basis of the forecast; None for an unknown time."""
-        kept = queue.planned.get(job.jobid)
+        kept = _standing_of(queue, job.jobid)
         if kept is not None and kept.start_s < inf:
             return kept.start_s, "as it is planned; sooner if running jobs end before their limits"
         if len(self._known) >= self._walks_max and (job.shape.number, job.duration_s) not in self._known:
@@ -134,20 +173,21 @@ class Forecast:
         if start_s == inf and job.shape.number in self._group.pool.narrowed:
             return None, "not known: plugins keep targets from it"
         if start_s == inf:
-            return None, f"not known: {self._why_not()}"
+            return None, f"not known: {self.why_not()}"
         if queue.jobs.lines is not None:
             head = None  # it is another one by account
         in_line = order_of(queue) == FIFO or (head is not None and head.jobid in queue.planned)
         if in_line and head is not None and head.jobid != job.jobid and self._behind(queue, head, start_s):
-            planned = queue.planned.get(head.jobid)
+            planned = _standing_of(queue, head.jobid)
             head_s = self._earliest(head) if planned is None else planned.start_s
             name = format_f58(head.jobid)
             if head_s == inf:
-                return None, f"not known: job {name}, first in line, has no estimate itself; {self._why_not()}"
+                return None, f"not known: job {name}, first in line, has no estimate itself; {self.why_not()}"
             return max(head_s, start_s), f"not before job {name}, first in line"
         if start_s <= self._now_s:
             return None, FITS_NOW
-        return start_s, "if running jobs use up their limits and no job goes ahead of it"
+        which = "running jobs" if next(reservations(self._group), None) is None else "running and planned jobs"
+        return start_s, f"if {which} use up their limits and no job goes ahead of it"
 
     def _behind(self, queue: PolicyQueue, head: PendingJob, start_s: float) -> bool:
         """Return whether the head of the queue blocks the job: the job fits now but does not start, or only the head is
@@ -159,24 +199,47 @@ class Forecast:
         return not queue.planned and reasons.keys() == {head.jobid}
 
     def _earliest(self, job: PendingJob) -> float:
-        """Return when the job first fits beside running jobs, `now_s` at the earliest; found once for equal requests.
+        """Return when the job first fits beside running jobs and reservations, `now_s` at the earliest; found once for
+        equal requests.
         """
-        group, key = self._group, (job.shape.number, job.duration_s)
+        key = job.shape.number, job.duration_s
         if key not in self._known:
-            plan = PoolPlan(group.pool, self._running, self._now_s, group.expiration_s or inf)
+            if self._plan is None:
+                self._plan = self._plan_ahead()
+            plan = self._plan
             fits = plan.place(job, BEST_FIT) is not None
             self._known[key] = self._now_s if fits else plan.reserve(job).start_s
+            plan.waive(job.jobid)
         return self._known[key]
 
-    def _why_not(self) -> str:
-        if self._endless:
-            names = ", ".join(format_f58(jobid) for jobid in self._endless[:NAMED_MAX])
-            more = len(self._endless) - NAMED_MAX
-            names += f" and {more} more" if more > 0 else ""
-            return f"{names}, running, has no time limit" if len(self._endless) == 1 else f"{names} run without a limit"
+    def _plan_ahead(self) -> PoolPlan:
+        """Return a plan of the first reservations that stand, of all queues."""
+        group = self._group
+        plan = PoolPlan(group.pool, self.running, self._now_s, group.expiration_s or inf)
+        most = min(RESERVATIONS_COUNTED_MAX, forecasts_max(self._ledger))
+        for job, kept in islice(reservations(group), most):
+            make_again(plan, group, job, kept, self._now_s)
+        return plan
+
+    def why_not(self) -> str:
+        """Return why no start is known of a job that does not fit now."""
+        if running := [allocation.jobid for allocation in self._group.allocations() if allocation.end_s == inf]:
+            return _endless("running", running)
+        if planned := [kept.jobid for _, kept in reservations(self._group) if kept.end_s == inf]:
+            return _endless("planned", planned)
         if self._group.pool.down:
             return "it needs nodes that are down"
         return "no running job will release the resources it needs"
+
+
+def _endless(state: str, jobids: Sequence[int]) -> str:
+    """Return that jobs in this state, running or planned, have no limit; NAMED_MAX of them are named."""
+    names = ", ".join(format_f58(jobid) for jobid in jobids[:NAMED_MAX])
+    more = len(jobids) - NAMED_MAX
+    names += f" and {more} more" if more > 0 else ""
+    if len(jobids) == 1:
+        return f"{names}, {state}, has no time limit"
+    return f"{names} run without a limit" if state == "running" else f"{names}, {state}, have no time limit"
 
 
 # ---- why
@@ -245,30 +308,40 @@ def _lazy_forecast(group: Group, ledger: Ledger, now_s: float, forecasts: Foreca
     return get
 
 
-def explain(group: Group, queue: PolicyQueue, job: PendingJob, forecast: Callable[[], Forecast], now_s: float) -> Why:
-    """Return the answer about a job of this queue; linear in the running jobs."""
+def not_yet(group: Group, now_s: float) -> Why | None:
+    """Return why no job at all of the group starts, since its resources are not there yet, or not any more."""
     if group.is_expected:
-        return Why(group.expected, "no job is judged before that", "not known: as soon as it answers")
+        rule, when = "no job is judged before that", "not known: as soon as it answers"
+        return Why(group.expected, rule, when, kind=WaitKind.NO_RESOURCES)
     if not group.grown:
         return Why(
             f"waits for the resources of group {group.name!r} to be acquired",
             "no job is judged before that",
             "not known: as soon as they are acquired",
+            kind=WaitKind.NO_RESOURCES,
         )
     if 0 < group.expiration_s <= now_s:
         return Why(
             f"the resources of group {group.name!r} expired {group.time_text(group.expiration_s)}",
             "nothing starts after their end",
             "not before they have a later end: reload an R that has one",
+            kind=WaitKind.NO_RESOURCES,
         )
+    return None
+
+
+def explain(group: Group, queue: PolicyQueue, job: PendingJob, forecast: Callable[[], Forecast], now_s: float) -> Why:
+    """Return the answer about a job of this queue; linear in the running jobs."""
+    if (unusable := not_yet(group, now_s)) is not None:
+        return unusable
     if not job.priority:
         held = "is held: its priority is 0; raise its urgency"
-        return Why(held, "a job on hold is skipped", "not while it is held")
+        return Why(held, "a job on hold is skipped", "not while it is held", kind=WaitKind.HELD)
     if job.terms is not None:
         return _explain_by_terms(group, queue, job, job.terms, now_s)
     name, order = queue.policy.name, order_of(queue)
     how = says(queue.policy) or "it does not say how it decides"
-    told = _told_by_policy(queue, job, now_s)
+    told = told_by_policy(queue, job, now_s)
     if told is not None and told.reason:
         return told._replace(rule=f"{told.rule} under {name}: {how}")
     ahead = queue.jobs.ahead_of(job.jobid, order or FIFO, now_s)
@@ -285,20 +358,17 @@ def explain(group: Group, queue: PolicyQueue, job: PendingJob, forecast: Callabl
         place = f"first {place_in}" if not ahead else f"{ahead} ahead of it" + ("" if order == FIFO else f" {place_in}")
         rule = f"{place} under {name}: {how}"
     reason = _reason(group, queue, job, ahead if order else None, order or FIFO, now_s)
-    if _is_refused_by_plugin(group, job, reason):
-        rule = f"a plugin refuses it for now; policy {name} tries it again"
-        return Why(reason, rule, "not known: it is up to the plugin")
+    kind, again = wait_kind(reason), f"policy {name} tries it again"
+    if kind in SITE_LIMITS:
+        rule = f"a limit of the site holds it back; {again} as jobs end"
+        return Why(str(reason), rule, "not known: once enough jobs that count for the limit have ended", kind=kind)
+    if kind is WaitKind.PLUGIN:
+        rule = f"a plugin refuses it for now; {again}"
+        return Why(str(reason), rule, "not known: it is up to the plugin", kind=kind)
     earliest_s, when = forecast().of(queue, job)
     if when == FITS_NOW and job.jobid in group.notices.reasons:
         when = f"not known: it fits now, and policy {name} holds it back"
-    return Why(f"{reason}{_not_preempted(group, queue, job, now_s)}", rule, when, earliest_s)
-
-
-def _is_refused_by_plugin(group: Group, job: PendingJob, reason: str) -> bool:
-    """Return whether a plugin, and not the policy, gave the reason: it refused the job, an equal one, or all targets.
-    """
-    narrowed = group.pool.narrowed.get(job.shape.number)
-    return reason in group.notices.refused.values() or (narrowed is not None and reason == narrowed.later)
+    return Why(f"{reason}{_not_preempted(group, queue, job, now_s)}", rule, when, earliest_s, kind)
 
 
 def _not_preempted(group: Group, queue: PolicyQueue, job: PendingJob, now_s: float) -> str:
@@ -310,17 +380,25 @@ def _not_preempted(group: Group, queue: PolicyQueue, job: PendingJob, now_s: flo
     return f"; {text}" if text else ""
 
 
+_KINDS: Final[Mapping[str, WaitKind]] = MappingProxyType({
+    NODE: WaitKind.NO_ROOM, QUEUE: WaitKind.LIMIT_OF_QUEUE, LIMIT: WaitKind.LIMIT_OF_USER, GATE: WaitKind.PLUGIN,
+    RESERVED: WaitKind.NO_ROOM,
+})  # fmt: skip
+
+
 def _explain_by_terms(group: Group, queue: PolicyQueue, job: PendingJob, terms: AdmissionTerms, now_s: float) -> Why:
     """Return the answer about a job that has terms of the admission."""
     found = wait_cause(group, job, now_s)
     rule = f"{group.admission.describe(terms)}, under {queue.policy.name}"
     if found is None:
-        return Why("waits its turn: all its resources are available", rule, "in one of the next passes")
+        text, when = "waits its turn: all its resources are available", "in one of the next passes"
+        return Why(text, rule, when, kind=WaitKind.BEHIND)
     not_preempted = _not_preempted(group, queue, job, now_s) if found.kind in (NODE, QUEUE, LIMIT) else ""
-    return Why(f"{found.text}{not_preempted}", rule, "not known: allocations have no end that is known before")
+    when = "not known: allocations have no end that is known before"
+    return Why(f"{found.text}{not_preempted}", rule, when, kind=_KINDS[found.kind])
 
 
-def _told_by_policy(queue: PolicyQueue, job: PendingJob, now_s: float) -> Why | None:
+def told_by_policy(queue: PolicyQueue, job: PendingJob, now_s: float) -> Why | None:
     """Return the explanation of a policy that keeps accounts; None if it gives none."""
     explain = getattr(queue.policy, "explain", None)
     if explain is None or queue.jobs.lines is None:
@@ -332,12 +410,11 @@ def _told_by_policy(queue: PolicyQueue, job: PendingJob, now_s: float) -> Why | 
 def explain_set_aside(group: Group, jobid: int) -> Why:
     """Return the answer about a job that was set aside."""
     held = "" if group.set_aside[jobid].job.priority else "; it is held, too: raise its urgency"
-    return Why(f"{why_set_aside(group, jobid)}{held}", RULE, WHEN)
+    return Why(f"{why_set_aside(group, jobid)}{held}", RULE, WHEN, kind=WaitKind.TOO_LARGE)
 
 
-def _reason(
-    group: Group, queue: PolicyQueue, job: PendingJob, ahead: int | None, order: str, now_s: float
-) -> str:
+def _reason(group: Group, queue: PolicyQueue, job: PendingJob, ahead: int | None, order: str, now_s: float) -> str:
+    """Return the reason with its kind, if it is known."""
     reason = group.notices.reasons.get(job.jobid)
     if reason is not None:
         return reason if isinstance(reason, str) else reason()
@@ -345,16 +422,25 @@ def _reason(
     if narrowed is not None and narrowed.later and find_fit(group.pool, job.shape, BEST_FIT) is None:
         return narrowed.later
     if queue.jobs.lines is None and (group.changed or group.notices.reasons):
-        if ahead is None:
-            return "its policy has not looked at it yet"
-        place_in = "in the queue" if order == FIFO else f"in the order {order}"
-        return f"waits its turn; {ahead} ahead of it {place_in}" if ahead else "is the next to be looked at"
+        return cause(_turn(queue, job, ahead, order), WaitKind.BEHIND)
     outcome = outcome_now(group, job, now_s, BEST_FIT)
     if not isinstance(outcome, Fits):
         return outcome.why
-    if queue.jobs.lines is not None:
-        return "fits now, but jobs ahead of it wait"
-    return f"fits now, but policy {queue.policy.name!r} has looked at the queue and decided nothing about it"
+    undecided = f"policy {queue.policy.name!r} has looked at the queue and decided nothing about it"
+    return cause(f"fits now, but {undecided if queue.jobs.lines is None else 'jobs ahead of it wait'}", WaitKind.BEHIND)
+
+
+def _turn(queue: PolicyQueue, job: PendingJob, ahead: int | None, order: str) -> str:
+    """Return which jobs the policy looks at before this one, `ahead` of them if that is known."""
+    if ahead is None:
+        return "its policy has not looked at it yet"
+    place_in = "in the queue" if order == FIFO else f"in the order {order}"
+    if ahead:
+        return f"waits its turn; {ahead} ahead of it {place_in}"
+    first = queue.jobs.first
+    if order == FIFO and first is not None and first.queue != job.queue:
+        return f"waits its turn; job {format_f58(first.jobid)} of another queue is ahead of it"
+    return "is the next to be looked at"
 
 
 # ---- planned starts

@@ -142,7 +142,8 @@ class Accounts:
         return self.decay.scale
 
     def activate(self, account: Account, jobs: int) -> None:
-        """Count `jobs` more (or fewer, below 0) active jobs of this leaf: pending without a hold, or holding something.
+        """Count `jobs` more (or fewer, below 0) active jobs of this leaf: pending without a hold, or holding
+        something.
         """
         at, change = account, jobs
         while True:
@@ -156,7 +157,8 @@ class Accounts:
             at = at.parent
 
     def book(self, account: Account, amounts: Vector, sign: int, firm: bool, now_s: float) -> None:
-        """Book amounts that a job begins to hold (sign 1) or frees (-1) at `now_s`; `firm` if it cannot be preempted.
+        """Book amounts that a job begins to hold (sign 1) or frees (-1) at `now_s`; `firm` if it cannot be
+        preempted.
         """
         scale, measure = self.advance(now_s), self.measure
         changes = [(resource, sign * amount) for resource, amount in enumerate(amounts) if amount]
@@ -213,7 +215,8 @@ class Accounts:
     # ---- state
 
     def levels(self, now_s: float) -> dict[tuple[str, ...], tuple[float, float]]:
-        """Return the signals of all accounts that are above nothing, to be kept: path -> (signal, flow of firm usage).
+        """Return the signals of all accounts that are above nothing, to be kept: path -> (signal, flow of firm
+        usage).
         """
         scale = self.advance(now_s)
         found = {
@@ -624,7 +627,8 @@ class AccountLimits:
         return None
 
     def _falls_to(self, account: Account, level: float) -> float:
-        """Return when the flow of firm usage will have fallen to a level; inf if the usage is no less than the level.
+        """Return when the flow of firm usage will have fallen to a level; inf if the usage is no less than the
+        level.
         """
         decay = self._accounts.decay
         if level <= account.firm.usage:

@@ -126,6 +126,7 @@ def _counted(account: Account, counts: Counts) -> tuple[int, int, int]:
 
 # ---- amounts
 
+
 class AmountCounter:
     """Counts cores, GPUs and countables, each by its place among the resources; others are left out."""
 
@@ -203,6 +204,7 @@ def summed(vectors: Iterable[Vector], size: int) -> Vector:
 
 # ---- book
 
+
 class Charged(Holds, Protocol):
     """Holder of resources that is charged to an account."""
 
@@ -259,6 +261,10 @@ class UsageBook:
             path = self.settings.account_path(bank or DEFAULT_BANK, self._user_name(userid))
             account = self._known[bank, userid] = self.tree.account(path)
         return account
+
+    def known_account(self, bank: str | None, userid: int) -> Account | None:
+        """Return the account of a user in a bank if it is known; none is created."""
+        return self._known.get((bank, userid))
 
     def account_above(self, bank: str | None, userid: int) -> Account:
         """Return the account of a job that already runs and cannot be refused: the root if a limit is exceeded."""
@@ -441,7 +447,8 @@ class UsageBook:
     # ---- all that there is
 
     def set_capacity(self, usable: Mapping[int, int], inside: Vector, held: Iterable[Block], now_s: float) -> None:
-        """Set the usable targets, word by word, their amounts, and the least amounts that jobs hold on other targets.
+        """Set the usable targets, word by word, their amounts, and the least amounts that jobs hold on other
+        targets.
         """
         self._usable = dict(usable)
         self._inside = inside

@@ -19,11 +19,23 @@ from typing import Final, NamedTuple, TypeAlias
 from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Request
-from fluxsched.core.request import ONE
+from fluxsched.core.request import COUNT_MAX, ONE
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_SHIFT, ids_of
 from fluxsched.sched.pool.find_fit import room_for
-from fluxsched.sched.pool.placement import Block, Blocks, Part, Shape, blocks_of, joined, on_targets, parts_in
+from fluxsched.sched.pool.placement import (
+    BITS,
+    LOW_BITS,
+    WORD_SHIFT,
+    Block,
+    Blocks,
+    Part,
+    Shape,
+    blocks_of,
+    ids_of,
+    joined,
+    on_targets,
+    parts_in,
+)
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.select_targets import count_nodes, count_slots, need_of, slots_on
 from fluxsched.sched.pool.switches import Place
@@ -53,12 +65,12 @@ _NOTHING: Final[tuple[Blocks, float]] = ((), inf)
 
 
 class _ShapeGains:
-    """A request, its gains in order, and the targets whose gains are no longer known.
+    """A request, its gains in order, and the targets whose gains are no longer known; also for others of other sizes.
 
     `each` is the least number of cores that a node, or slot, of it has.
     """
 
-    __slots__ = ("_free", "_is_cores", "_layout", "_need", "_units", "each", "gains", "request", "stale")
+    __slots__ = ("_free", "_is_cores", "_layout", "_need", "_units", "each", "gains", "key", "most", "request", "stale")
 
     def __init__(self, pool: Pool, shape: Shape, ranks: Iterable[int]) -> None:
         request = self.request = shape.request
@@ -71,6 +83,10 @@ class _ShapeGains:
         if request.exclusive and request.nodes is not None:
             self.each = min([each.targets.cores for each in pool.choice_of(shape)], default=self.each)
         self._is_cores = request.nodes is None and request.cores == 1 and not request.gpus
+        self.most = COUNT_MAX if request.nodes is None else 1
+        """How many nodes, or slots, a target can have."""
+        self.key = request.nodes is None, request.exclusive, request.cores, request.gpus, self._need, self.each
+        """Requests with an equal one differ in how many nodes, or slots, they ask for, and where."""
 
     def units(self, pool: Pool, rank: int, cores: int, gpus: int) -> int:
         """Return the number of nodes, or slots, of the request that fit on a target when these ids are free."""
@@ -100,7 +116,7 @@ class _ShapeGains:
 
     def missing(self, pool: Pool, shape: Shape) -> int:
         """Return the number of nodes, or slots, that would have to fit in addition to those that fit now."""
-        request = self.request
+        request = shape.request
         choice = pool.choice_of(shape)
         if request.nodes is None:
             return request.slots.min - count_slots(choice, request)
@@ -119,6 +135,7 @@ class BusyTargets:
         self._on: dict[int, dict[int, tuple[float, int, int]]] = {}  # rank -> jobid -> end, cores, GPUs
         self._known: dict[int, tuple[Blocks, float]] = {}  # blocks, and their end if it is one
         self._by_shape: dict[int, _ShapeGains] = {}
+        self._by_key: dict[tuple[object, ...], _ShapeGains] = {}
         self._widths: tuple[int, int] | None = None
         self._touched = {allocation.jobid for allocation in ledger}
         self.stamp = object()
@@ -149,9 +166,7 @@ class BusyTargets:
         self._catch_up()
         return Timeline(layout, now_s, self.stamp, self._project)
 
-    def _project(
-        self, ranks: Iterable[int], soon_s: float
-    ) -> tuple[list[TargetIds], dict[float, list[TargetIds]]]:
+    def _project(self, ranks: Iterable[int], soon_s: float) -> tuple[list[TargetIds], dict[float, list[TargetIds]]]:
         """Return the ids of these targets that are free now, and those that jobs free, by time; none of targets that
         are down.
         """
@@ -235,7 +250,9 @@ class BusyTargets:
         if known is None:
             if len(self._by_shape) >= GAINS_MAX:
                 self._by_shape.clear()
-            known = self._by_shape[shape.number] = _ShapeGains(self._pool, shape, self._on)
+                self._by_key.clear()
+            known = _ShapeGains(self._pool, shape, self._on)
+            known = self._by_shape[shape.number] = self._by_key.setdefault(known.key, known)
         return known
 
     def _gains_beside(self, known: _ShapeGains, timeline: Timeline, good: Mapping[int, int]) -> Iterator[Gain]:
@@ -279,7 +296,7 @@ class BusyTargets:
                     self._on.setdefault(rank, {})[jobid] = gone_s if rank in leaving else end_s, cores, gpus
                     stale.add(rank)
         self._touched.clear()
-        for known in self._by_shape.values():
+        for known in self._by_key.values():
             known.stale |= stale
 
     def _gains(self, known: _ShapeGains, rank: int) -> Iterator[Gain]:
@@ -290,6 +307,8 @@ class BusyTargets:
         cores, gpus = pool.free_ids(rank)
         all_cores, all_gpus = pool.all_ids(rank)  # a job may hold drained ones, which do not come back
         before = known.units(pool, rank, cores, gpus)
+        if before >= known.most:
+            return
         for end_s, some_cores, some_gpus in sorted(self._on[rank].values()):
             if end_s == inf:
                 return
@@ -299,6 +318,8 @@ class BusyTargets:
             if units > before:
                 yield end_s, units - before, rank
                 before = units
+                if units >= known.most:
+                    return
 
     def _given(self, ranks: Iterable[int], until_s: float) -> Blocks:
         given: list[Part] = []

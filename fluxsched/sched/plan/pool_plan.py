@@ -23,12 +23,11 @@ from fluxsched.sched.ledger import JobAllocation
 from fluxsched.sched.plan.counted_plan import Planner
 from fluxsched.sched.plan.earliest import IdLayout, Timeline
 from fluxsched.sched.plan.running_jobs import RunningJobs, touches
-from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits
 from fluxsched.sched.pool.find_fit import LeftOut, Returned, WhatIf, find_fit
 from fluxsched.sched.pool.parts import Hall, by_suited, choices_of, nodes_of, offers, suited_ever, suited_now
-from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, Block, Fits, Shape
+from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, LOW_BITS, WORD_SHIFT, Bits, Block, Fits, Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.sorted_jobs import PendingJob, Skips, cores_asked
+from fluxsched.sched.queue import PendingJob, Skips, cores_asked
 
 
 class PoolPlan(Planner):
@@ -53,11 +52,12 @@ class PoolPlan(Planner):
         if fit is None:
             self.skips.unfit.add(shape.number)  # with a shorter limit, too: no outage is to blame
             return None
-        if not pool.outages:
+        outages = pool.outages_for(shape.request)
+        if not outages:
             return self._beside(job, placement, fit)
         end_s = self._now_s + self._limit_s(job)
-        with LeftOut(pool, shape, pool.outages.barred(self._now_s, end_s)):
-            if pool.is_barred(fit.blocks, self._now_s, end_s):
+        with LeftOut(pool, shape, outages.barred(self._now_s, end_s)):
+            if pool.is_barred(shape.request, fit.blocks, self._now_s, end_s):
                 fit = find_fit(pool, shape, placement)
             return self._beside(job, placement, fit)
 
@@ -82,6 +82,16 @@ class PoolPlan(Planner):
         with self._returned():
             from_s = self._no_earlier(job)
         return self._enter(job, self._seek(job, from_s, inf))
+
+    def foresees(self, job: PendingJob) -> bool:
+        """Return whether the start of a job can be told without a placement."""
+        return self._is_plain(job.request) and not self._pool.outages_for(job.request)
+
+    def start_of(self, job: PendingJob) -> float:
+        """Return the start that a reservation would have, of a job that the plan foresees."""
+        running = self._running
+        usable, view = running.usable_for(job.shape), self._view()
+        return running.busy_targets.earliest(job.shape, self._limit_s(job), view, usable, self._now_s, inf).start_s
 
     def seat(self, job: PendingJob, placement: str) -> Fits | Reservation:
         return self._kept.get(job.jobid) or self.place(job, placement) or self.reserve(job)
@@ -189,9 +199,10 @@ class PoolPlan(Planner):
             return what_if.find(job.shape, placement)
 
     def _seek(self, job: PendingJob, from_s: float, until_s: float, wanted: Fits | None = None) -> Reservation:
-        """Find the first start of a job from one instant to another: where no outage that it would cross keeps targets.
+        """Find the first start of a job from one instant to another: where no outage that it would cross keeps
+        targets.
         """
-        outages, shape = self._pool.outages, job.shape
+        outages, shape = self._pool.outages_for(job.request), job.shape
         if not outages:
             return self._seek_here(job, from_s, until_s, wanted)
         with self._returned():
@@ -234,7 +245,7 @@ class PoolPlan(Planner):
         """Return the very same place, if it can be had."""
         limit, ids, timeline = self._limit_s(job), self._own_layout.ids(fit.blocks), self._view()
         timeline.look_at(ids)
-        is_barred = self._pool.is_barred(fit.blocks, start_s, start_s + limit)
+        is_barred = self._pool.is_barred(job.request, fit.blocks, start_s, start_s + limit)
         if is_barred or not self._usable(job, fit) or ids & ~timeline.between(start_s, start_s + limit):
             return Reservation(job.jobid, inf, inf, cores_asked(job.request), None)
         return Reservation(job.jobid, start_s, start_s + limit, cores_asked(job.request), fit)
@@ -340,6 +351,7 @@ def _set_aside(what_if: WhatIf, blocks: Iterable[Block]) -> None:
 
 
 # ---- parts start
+
 
 def soonest(pool: Pool, idle_times: Sequence[tuple[float, int, int]], shape: Shape, now_s: float) -> float:
     """Return when all parts can have their minima; `inf` if not before jobs without an end have ended.

@@ -22,8 +22,7 @@ from fluxsched.core.jobspec import Request
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.ledger import JobAllocation, Ledger
 from fluxsched.sched.plan.earliest import BusyTargets
-from fluxsched.sched.pool.bitset import WORD_SHIFT, words_of
-from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks, Shape
+from fluxsched.sched.pool.placement import NO_TARGET, WORD_SHIFT, Block, Blocks, Shape, words_of
 from fluxsched.sched.pool.pool import Pool
 
 INSIDE_MAX = 16
@@ -73,6 +72,11 @@ class RunningJobs:
         return self._releases
 
     @property
+    def is_followed(self) -> bool:
+        """Return whether the index is kept up to date already."""
+        return self._releases is not None
+
+    @property
     def releases(self) -> ReleaseIndex:
         """Return the index of releases by end; weights are usable cores."""
         return self.follow() if self._releases is None else self._releases
@@ -116,7 +120,8 @@ class RunningJobs:
         return bool(self.each) and not self.shared
 
     def inside(self, mask: int) -> ReleaseIndex:
-        """Return the index of what jobs free on these targets, kept up to date from now on; no job may be to leave any.
+        """Return the index of what jobs free on these targets, kept up to date from now on; no job may be to leave
+        any.
         """
         self.follow()
         found = self._inside.get(mask)
@@ -333,7 +338,7 @@ class RunningJobs:
         nodes, slots = request.nodes, request.slots
         if not self.each or not slots.is_fixed or not (nodes is None or nodes.is_fixed or request.elastic):
             return 0  # an elastic job starts with its least, others with the most that fits
-        if request.max_hops is not None:
+        if request.max_hops is not None or request.reservation:
             return 0  # it matters which targets are free
         if request.amounts or request.node_amounts or request.shared:
             return 0  # cores are not all that it may lack

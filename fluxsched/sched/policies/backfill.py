@@ -23,6 +23,7 @@ from math import ceil, inf
 from typing import ClassVar, Final
 
 from fluxsched.core.quantities import format_duration
+from fluxsched.core.reasons import Cause, WaitKind, cause
 from fluxsched.sched.policy import (
     ANYTHING,
     BACKFILLED,
@@ -81,6 +82,7 @@ class Fifo:
 
 # ---- firstfit
 
+
 class FirstFit:
     """Starts every job that fits, in `order`; others are skipped."""
 
@@ -109,6 +111,7 @@ class FirstFit:
 
 
 # ---- easy
+
 
 class Easy:
     """The first job that cannot start has a reservation; others start, in `order`, if they do not delay it."""
@@ -233,6 +236,7 @@ class Hybrid:
 
 
 # ---- conservative
+
 
 class Conservative:
     """Every job has a reservation, made in `order`; others start early only if they delay none."""
@@ -370,9 +374,10 @@ def _shrink(view: View, job: PendingJob, extras: ExtrasSearch, fit: Fits, now_s:
     yield Reserve(made, until_gone(0, len(leaving)))
 
 
-def until_gone(preempted: int, shrunk: int) -> str:
+def until_gone(preempted: int, shrunk: int) -> Cause:
     """Return the reason of a job that waits for preempted jobs to end, and for others to release targets."""
     going = f"{preempted} preempted {'job' if preempted == 1 else 'jobs'}"
     extras = f"extras of {shrunk} elastic {'job' if shrunk == 1 else 'jobs'}"
     what = [going] * bool(preempted) + [extras] * bool(shrunk)
-    return f"starts when {' and '.join(what)} {'is' if preempted == 1 and not shrunk else 'are'} gone"
+    text = f"starts when {' and '.join(what)} {'is' if preempted == 1 and not shrunk else 'are'} gone"
+    return cause(text, WaitKind.NO_ROOM)

@@ -13,8 +13,8 @@ from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final
 
-from fluxsched.core.job_text import Why
 from fluxsched.core.quantities import parse_duration
+from fluxsched.core.reasons import Why
 from fluxsched.sched.fair.accounts import ALL, DOMINANT, RATE_MAX, SHARES, SIGNALS, USAGES, Signal
 from fluxsched.sched.policies.backfill import seat_awaiting
 from fluxsched.sched.policies.fair_preemption import PreemptingPass, why_not_preempted
@@ -128,7 +128,8 @@ def _afterwards(view: View, mine: FairView, now_s: float) -> Iterator[Decision]:
 
 
 def _lost(view: View, mine: FairView) -> Iterator[Decision]:
-    """Yield decisions for jobs whose reservation was lost to another account's job, so that the estimate is withdrawn.
+    """Yield decisions for jobs whose reservation was lost to another account's job, so that the estimate is
+    withdrawn.
     """
     for jobid in view.planned:
         job = None if mine.has_reserved(jobid) else view.job(jobid)

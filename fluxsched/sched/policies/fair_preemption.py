@@ -133,7 +133,8 @@ class PreemptingPass:
         return asked if fit is None else max(asked, self._book.held_usage(fit))
 
     def _preempt_for(self, job: PendingJob) -> Generator[Decision, None, bool]:
-        """Preempt for a job, and return whether it can start once others have ended, so that the next one may be tried.
+        """Preempt for a job, and return whether it can start once others have ended, so that the next one may be
+        tried.
         """
         account, preemptions, now_s = job.account, self._preemptions, self._now_s
         assert account is not None
@@ -500,7 +501,8 @@ def paths_over_share(
 
 
 class OverShare:
-    """Rule that allows extras of accounts over their share on each level below the bank shared with the job's account.
+    """Rule that allows extras of accounts over their share on each level below the bank shared with the job's
+    account.
     """
 
     __slots__ = ("_banks", "_job", "_levels", "_lost", "_paths")
@@ -538,6 +540,7 @@ class OverShare:
 
 
 # ---- levels
+
 
 class Levels:
     """U and S of each account, worked out when they are asked for."""

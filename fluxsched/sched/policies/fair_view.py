@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from math import inf
 from typing import Final
 
-from fluxsched.core.job_text import Why
 from fluxsched.core.jobid import format_f58
-from fluxsched.sched.fair.account_order import FairOrder
+from fluxsched.core.reasons import Cause, WaitKind, Why, cause
 from fluxsched.sched.fair.accounts import MINUTE_S, NOTHING_KEPT, Account, Blocked, Signal
+from fluxsched.sched.fair.order import FairOrder
 from fluxsched.sched.policy import (
     FIFO,
     LXF,
@@ -37,6 +37,7 @@ from fluxsched.sched.policy import (
     View,
     WhatIfPreempted,
     safe_of,
+    warn_of_end,
 )
 
 
@@ -147,6 +148,7 @@ class FairView:
 
     def late(self, order: str = FIFO) -> None:
         """Return None to policies of 0.1.0, which ask for arrivals here: they then examine all jobs."""
+        warn_of_end("late of the view", "declare ARRIVALS and REPLANS")
 
     def has_reserved(self, jobid: int) -> bool:
         """Return whether the job has got a reservation in this pass."""
@@ -462,6 +464,7 @@ class FairWalk:
 
 # ---- limits
 
+
 class PassLimits:
     """Asked about each job when it is its turn.
 
@@ -534,18 +537,20 @@ def charge_of(lines: AccountLines, job: PendingJob) -> float:
     return 0.0 if safe_s is None else book.limits.charge(account, book.usage(job.shape), safe_s / MINUTE_S)
 
 
-def limit_text(found: Blocked) -> str:
+def limit_text(found: Blocked) -> Cause:
     """Return the limit and its numbers in words, for the job's owner."""
     name = "/".join(found.account)
     if found.limit == "cap":
-        return (
+        text = (
             f"account {name} is at its cap: {found.used:.6g} of {found.bound:.6g} count as used by jobs that may not "
             f"be preempted, and the job asks for {found.asks:.6g}"
         )
-    return (
-        f"budget of {found.account[-1]}: {found.used:.6g} of {found.bound:.6g} resource minutes are charged, and the "
-        f"job would be charged {found.asks:.6g}"
-    )
+    else:
+        text = (
+            f"budget of {found.account[-1]}: {found.used:.6g} of {found.bound:.6g} resource minutes are charged, and "
+            f"the job would be charged {found.asks:.6g}"
+        )
+    return cause(text, WaitKind.LIMIT_OF_ACCOUNT)
 
 
 # ---- why
@@ -569,11 +574,13 @@ def explain(lines: AccountLines, job: PendingJob, now_s: float) -> Why:
     assert found is not None
     reason = limit_text(found)
     if ahead.jobid != job.jobid:
-        reason = f"waits behind job {format_f58(ahead.jobid)}, which draws on the same limit: {reason}"
+        reason = cause(
+            f"waits behind job {format_f58(ahead.jobid)}, which draws on the same limit: {reason}", reason.kind
+        )
     rule = "no job starts beyond a limit of its account"
     if found.until_s < inf:
-        return Why(reason, rule, LIFTED, found.until_s)
-    return Why(reason, rule, TOO_LARGE if found.asks > found.bound else NOT_LIFTED, None)
+        return Why(reason, rule, LIFTED, found.until_s, reason.kind)
+    return Why(reason, rule, TOO_LARGE if found.asks > found.bound else NOT_LIFTED, None, reason.kind)
 
 
 def _held_back(lines: AccountLines, job: PendingJob, now_s: float) -> PendingJob | None:

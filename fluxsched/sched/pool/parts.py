@@ -21,17 +21,20 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ONE_PART
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.pool.bitset import Bits, lowest, mask_of, words_of
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
     LEAST_LOST,
     LIKE,
     WORST_FIT,
+    Bits,
     Block,
     Fits,
     Shape,
     instance_block,
     joined,
+    lowest,
+    mask_of,
+    words_of,
 )
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.select_targets import Candidates, Narrowed, PartChoice, Preferred, emit, need_of, restricted
@@ -90,7 +93,8 @@ class Hall:
         return made
 
     def shortfall(self) -> Shortfall | None:
-        """Return the parts that lack most together, of several such sets the smallest, then the first; None if all fit.
+        """Return the parts that lack most together, of several such sets the smallest, then the first; None if all
+        fit.
         """
         needed = self._needed()
         short = [some for some in range(1, self._all + 1) if self._there[some] < needed[some]]
@@ -221,6 +225,7 @@ class NearParts:
 
 # ---- near ever
 
+
 class NearEver:
     """One search: part `i` needs `needs[i]` targets of the mask `suited[i]`, at most `max_hops` from each other."""
 
@@ -264,6 +269,7 @@ class NearEver:
 
 
 # ---- placing
+
 
 def place_parts(
     pool: Pool,
@@ -345,7 +351,6 @@ def settle(hall: Hall, request: Request, extras: bool) -> None:
     for number, nodes in enumerate(nodes_of(request)):
         if extras or not request.elastic:
             hall.needs[number] = nodes.largest(hall.most(number)) or nodes.min
-
 
 
 # ---- suited

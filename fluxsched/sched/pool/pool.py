@@ -4,27 +4,46 @@ Law: the pool counts what was grown and not shrunk, once. A usable target is on 
 that is down or removed is on none, so nothing is ever placed there. Only the ledger and a what-if take and give; events
 from the resource module call `add`, `remove`, `set_up`, `set_down` and `describe`, in time linear in the targets that
 they name. A constraint is resolved once a generation (add, remove and describe start a new one).
+
+Targets of which parts are drained are in the pool without these, so nothing is placed on them. A job that holds a
+drained part keeps it: as the pool does not count the ids, it ignores them when the job frees them, like those of
+targets that it does not have. Feasibility counts them: it is judged by the targets as they were (`whole`). A target of
+which no core is left is not cut: it is kept down, `usable` or not, until that changes.
+
+A spare is a target like any other, but feasibility counts it only where the target that it replaces has left the pool.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from math import inf
 
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Request
-from fluxsched.core.outages import NO_OUTAGES
-from fluxsched.core.parts import PartsByRank
+from fluxsched.core.outages import NO_OUTAGES, Outages
 from fluxsched.core.quantities import Amounts, less
-from fluxsched.core.resources import GrowingResources, ResourceSet
+from fluxsched.core.resources import NO_SPARES, GrowingResources, ResourceSet
+from fluxsched.core.rlite import NO_PARTS, Children, PartsByRank, RlitePart, merge
 from fluxsched.core.topology import Topology
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
-from fluxsched.sched.pool.amounts import AmountTargets, AskedAmounts
-from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of, mask_of, words_of
-from fluxsched.sched.pool.countables import InstanceCountables
-from fluxsched.sched.pool.drained_parts import DrainedParts
-from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks, Shape, instance_amounts, instance_block, misplaced
+from fluxsched.sched.pool.amounts import AmountTargets, AskedAmounts, InstanceCountables
+from fluxsched.sched.pool.placement import (
+    LOW_BITS,
+    NO_TARGET,
+    WORD_SHIFT,
+    Bits,
+    Block,
+    Blocks,
+    Shape,
+    ids_of,
+    instance_amounts,
+    instance_block,
+    mask_of,
+    misplaced,
+    words_of,
+)
 from fluxsched.sched.pool.select_targets import Candidates, Choice, Narrowed, Prepared, Remaining, restricted
 from fluxsched.sched.pool.switches import Rooms
 from fluxsched.sched.pool.target_class import LEVELS_MAX, Target, TargetClass, TargetClasses
@@ -34,6 +53,9 @@ CHOICES_MAX = 1024
 
 REMAINING_MAX = 1024
 """Shapes whose choice without targets of some outages is remembered, at worst as large as those of constraints."""
+
+RESERVATIONS_MAX = 64
+"""Reservations for which it is kept how outages are inside: those for which jobs wait at a time."""
 
 
 class Pool:
@@ -47,7 +69,9 @@ class Pool:
         self.narrowed: dict[int, Narrowed] = {}  # by number of the shape; what plugins say, in this generation
         self.shut: set[int] = set()  # the shapes to which they leave nothing
         self.outages = NO_OUTAGES
+        self._inside: dict[str, tuple[Outages, Idset, Outages]] = {}  # by reservation: of which outages and targets
         self.drained = DrainedParts()
+        self.spares = NO_SPARES
         self._whole: Pool | None = None  # with the drained parts, in this generation
         self.remaining: dict[tuple[int, int], Remaining] = {}  # by shape, and mask of what is left out (`LeftOut`)
         self.ranks = EMPTY
@@ -61,6 +85,7 @@ class Pool:
         self._single = self.classes.single
         self.partials = self.classes.partials
         self._choices: dict[Constraint, Choice] = {}
+        self._feasible: dict[Constraint, tuple[Choice, int]] = {}
 
     # ---- what exists
 
@@ -255,6 +280,24 @@ class Pool:
             self.add(whole, up)
         return changed
 
+    def stand_in(self, spares: Mapping[int, int]) -> None:
+        """Set the spares, each with the target that it replaces; targets that are not in the pool are no fault."""
+        self.spares = spares
+        self._renew()
+
+    def feasible(self, constraint: Constraint) -> tuple[Choice, int]:
+        """Return the choice that feasibility counts, and the mask of all that it does: without spares beside what they
+        replace. Worked out once a generation.
+        """
+        found = self._feasible.get(constraint)
+        if found is None:
+            if len(self._feasible) >= CHOICES_MAX:
+                self._feasible.clear()
+            beside = [rank for rank, replaced in self.spares.items() if replaced in self]
+            mask = (self.ranks - Idset.of(beside)).mask
+            found = self._feasible[constraint] = restricted(self.choice(constraint), mask), mask
+        return found
+
     @property
     def whole(self) -> Pool:
         """Return a pool with the drained parts of its targets, by which it is judged what could ever fit."""
@@ -430,14 +473,26 @@ class Pool:
         kept = self.remaining[shape.number, barred] = Remaining(base, made)
         return kept
 
-    def is_barred(self, blocks: Iterable[Block], start_s: float, end_s: float) -> bool:
+    def outages_for(self, request: Request) -> Outages:
+        """Return the outages as they are for a request: from inside the reservation that it names, if it does."""
+        name = request.reservation
+        if not name:
+            return self.outages
+        of, ranks, found = self._inside.get(name, (NO_OUTAGES, EMPTY, NO_OUTAGES))
+        if not found or of is not self.outages or ranks != self.ranks:
+            if len(self._inside) >= RESERVATIONS_MAX:
+                self._inside.clear()
+            found = self.outages.inside(name, self.ranks)
+            self._inside[name] = self.outages, self.ranks, found
+        return found
+
+    def is_barred(self, request: Request, blocks: Iterable[Block], start_s: float, end_s: float) -> bool:
         """Return whether outages keep some target of the blocks at some time from `start_s` to before `end_s`."""
-        if not self.outages:
+        outages = self.outages_for(request)
+        if not outages:
             return False
-        barred = self.outages.barred(start_s, end_s or inf)
-        return bool(barred) and any(
-            at != NO_TARGET and barred >> (at << WORD_SHIFT) & word for at, word, *_ in blocks
-        )
+        barred = outages.barred(start_s, end_s or inf)
+        return bool(barred) and any(at != NO_TARGET and barred >> (at << WORD_SHIFT) & word for at, word, *_ in blocks)
 
     def _choose(self, constraint: Constraint) -> Choice:
         source = self._described.whole
@@ -455,6 +510,7 @@ class Pool:
         self.generation += 1
         self._joined = self._whole = None
         self._choices.clear()
+        self._feasible.clear()
         self.amount_targets.renew()
         self.prepared.clear()
         self.narrowed.clear()
@@ -470,6 +526,7 @@ class Pool:
 
 
 # ---- listing
+
 
 def busy(pool: Pool) -> list[Block]:
     """Return the taken part of every target that is not idle; linear in the group, for people."""
@@ -513,10 +570,73 @@ def free_of(pool: Pool, blocks: Blocks) -> list[Block]:
     return found
 
 
-def down_in(pool: Pool, candidates: Candidates) -> int:
-    """Return the number of down targets among the candidates; linear in the words with such targets."""
+def down_in(pool: Pool, candidates: Candidates) -> Idset:
+    """Return the down targets among the candidates; linear in the words with such targets."""
     members, only = candidates.targets.members.words, candidates.only
-    return sum(
-        (word & members.get(at, 0) & (word if only is None else only.words.get(at, 0))).bit_count()
+    found = {
+        at: word & members.get(at, 0) & (word if only is None else only.words.get(at, 0))
         for at, word in pool.down_words.items()
-    )
+    }
+    return Idset(mask_of(found))
+
+
+# ---- targets of which parts are drained
+
+
+class DrainedParts:
+    """Parts that are drained, by target, `of` this pool or not; `emptied` are those of it that have no core left."""
+
+    def __init__(self) -> None:
+        self.parts: PartsByRank = NO_PARTS
+        self.emptied = EMPTY
+        self._usable = EMPTY  # of these
+        self._full: dict[int, Children] = {}  # of the targets that were cut
+
+    def __bool__(self) -> bool:
+        """Return whether some target of the pool was cut."""
+        return bool(self._full)
+
+    def cut(self, resources: ResourceSet) -> ResourceSet:
+        """Return targets that join the pool without their drained parts."""
+        found: list[RlitePart] = []
+        for rank in [rank for rank in self.parts.of if rank in resources.ranks]:
+            children = resources.children(rank)
+            left = children - self.parts.of[rank]
+            if left.cores:
+                self._full[rank] = children
+                found.append((rank, left))
+            elif children.cores:
+                self.emptied |= Idset.one(rank)
+        return _replaced(resources, found) if found else resources
+
+    def whole(self, resources: ResourceSet) -> ResourceSet:
+        """Return resources of the pool with their drained parts."""
+        return _replaced(resources, [(rank, full) for rank, full in self._full.items() if rank in resources.ranks])
+
+    def forget(self, ranks: Idset) -> None:
+        """Forget targets that leave the pool."""
+        for rank in [rank for rank in self._full if rank in ranks]:
+            del self._full[rank]
+        self.emptied -= ranks
+        self._usable -= ranks
+
+    def keep_down(self, ranks: Idset) -> Idset:
+        """Note that targets are usable; return those of them that are, with what is left of them."""
+        self._usable |= ranks & self.emptied
+        return ranks - self.emptied
+
+    def went_down(self, ranks: Idset) -> None:
+        """Note that targets are not usable."""
+        self._usable -= ranks
+
+    def usable(self, ranks: Idset) -> Idset:
+        """Return the targets of these that are down only since nothing of them is left."""
+        return self._usable & ranks
+
+
+def _replaced(resources: ResourceSet, parts: Iterable[RlitePart]) -> ResourceSet:
+    """Return the resources with other children on some of their targets."""
+    other = merge(parts)
+    kept = resources.without(other.ranks)
+    both = merge([(ranks, children) for ranks, children in (*kept.entries, *other.entries)])
+    return dataclasses.replace(resources, entries=both.entries)

@@ -17,8 +17,21 @@ from typing import Final, NamedTuple, TypeAlias
 from fluxsched.core.jobspec import Request
 from fluxsched.core.quantities import Amounts, times, total
 from fluxsched.sched.pool.amounts import AskedAmounts
-from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of, lowest
-from fluxsched.sched.pool.placement import BEST_FIT, LEAST_LOST, NO_TARGET, WORST_FIT, Block, Blocks, Shape, on_targets
+from fluxsched.sched.pool.placement import (
+    BEST_FIT,
+    LEAST_LOST,
+    LOW_BITS,
+    NO_TARGET,
+    WORD_SHIFT,
+    WORST_FIT,
+    Bits,
+    Block,
+    Blocks,
+    Shape,
+    ids_of,
+    lowest,
+    on_targets,
+)
 from fluxsched.sched.pool.target_class import FreeIndex, FreeLevel, TargetClass
 
 
@@ -94,7 +107,8 @@ def restricted(choice: Choice, mask: int, scores: Sequence[tuple[int, int]] = ()
 
 
 class Need(NamedTuple):
-    """Amounts that must be free on one target; `exclusive` asks for the whole target, which must have at least these.
+    """Amounts that must be free on one target; `exclusive` asks for the whole target, which must have at least
+    these.
     """
 
     cores: int
@@ -257,6 +271,7 @@ class Preferred:
 
 # ---- in order
 
+
 def _batches_by_level(number: int, candidates: Candidates, need: Need, placement: str) -> Iterator[Batch]:
     """Yield batches for best-fit and worst-fit: level by level."""
     targets, _, only, score = candidates
@@ -341,7 +356,8 @@ def _taken_at(targets: TargetClass, at: int) -> int:
 
 
 def _loss(targets: TargetClass, level: FreeLevel, amounts: Amounts, taken: int, slots: SlotsWanted | None) -> int:
-    """Return the weight of what remains free on a target beyond the request; `taken` is the weight of a node, or slot.
+    """Return the weight of what remains free on a target beyond the request; `taken` is the weight of a node, or
+    slot.
     """
     if slots is not None:
         taken *= min(slots.n, slots_on(slots.request, level.cores, level.gpus, amounts))
@@ -380,6 +396,7 @@ def _ties(
 
 
 # ---- selecting
+
 
 def select_nodes(choice: Choice, need: Need, n: int, placement: str, preferred: Preferred | None) -> list[Block] | None:
     """Return the first `n` targets that fit, each with the same need; None if there are fewer."""
@@ -469,6 +486,7 @@ def _chosen(free: int, n: int, first: int) -> int:
 
 
 # ---- counting
+
 
 def count_nodes(choice: Choice, need: Need) -> int:
     """Return the number of targets that fit now."""

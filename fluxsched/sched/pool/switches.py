@@ -21,8 +21,7 @@ from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
-from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of, words_of
-from fluxsched.sched.pool.placement import BEST_FIT, Block, Fits, Shape
+from fluxsched.sched.pool.placement import BEST_FIT, LOW_BITS, WORD_SHIFT, Bits, Block, Fits, Shape, ids_of, words_of
 from fluxsched.sched.pool.select_targets import (
     Candidates,
     Choice,
@@ -176,7 +175,8 @@ class PoolNetwork:
         return found
 
     def within(self, ranks: Idset, max_hops: int) -> Idset:
-        """Return all targets that are at most `max_hops` from each of these; these alone if no more is known of them.
+        """Return all targets that are at most `max_hops` from each of these; these alone if no more is known of
+        them.
         """
         for hops, there in reversed(self.common(ranks)):
             if hops <= max_hops:
@@ -242,7 +242,8 @@ class Room:
         return self._room[place.level][place.at]
 
     def lowest(self, n: int, max_hops: int | None) -> Place | None:
-        """Return the lowest switch with room for `n`, of those the one with least room, then by name; None if none has.
+        """Return the lowest switch with room for `n`, of those the one with least room, then by name; None if none
+        has.
         """
         return next(self.in_order(n, max_hops), None)
 
@@ -358,6 +359,7 @@ class Rooms:
 
 # ---- near
 
+
 def hops_count(rooms: Rooms, request: Request) -> bool:
     """Return whether the distance of its targets matters: the request may need several, and switches are known."""
     if not rooms.network and request.max_hops is None:
@@ -366,6 +368,7 @@ def hops_count(rooms: Rooms, request: Request) -> bool:
 
 
 # ---- what fits now
+
 
 def node_layers(choice: Choice, need: Need) -> Layers:
     """Return the targets that fit, one node each."""
@@ -438,6 +441,7 @@ def layers_ever(choice: Choice, request: Request, need: Need) -> Layers:
 
 
 # ---- where it goes
+
 
 class Nearest:
     """A search in one choice. `constraint` is what the choice follows from, None where it is narrower than that."""

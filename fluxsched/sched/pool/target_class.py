@@ -18,9 +18,18 @@ from typing import Final, NamedTuple, TypeAlias
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.quantities import Amounts
-from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_BITS, WORD_SHIFT, Bits, ids_of, words_of
-from fluxsched.sched.pool.countables import Countable, LostWeights
-from fluxsched.sched.pool.placement import WORST_FIT, Block
+from fluxsched.sched.pool.amounts import Countable, LostWeights
+from fluxsched.sched.pool.placement import (
+    BITS,
+    LOW_BITS,
+    WORD_BITS,
+    WORD_SHIFT,
+    WORST_FIT,
+    Bits,
+    Block,
+    ids_of,
+    words_of,
+)
 
 FAN_SHIFT: Final = 3
 FAN: Final = 1 << FAN_SHIFT
@@ -430,7 +439,8 @@ class TargetClass:
 
     @property
     def weighs_amounts(self) -> bool:
-        """Return whether some of its countables count in the weight of a remainder, which then depends on the target.
+        """Return whether some of its countables count in the weight of a remainder, which then depends on the
+        target.
         """
         return not self.countables.keys().isdisjoint(self.lost.kinds)
 

@@ -12,7 +12,7 @@ const MESSAGES_MAX = 500;
 const PARTS = [["stays", "hue-1", "stays"], ["leaving", "hue-2", "leaving"], ["incoming", "hue-3", "awaited"]];
 
 export function show(root, source) {
-  const view = new Groups(root, source);
+  const view = new Groups(root);
   new Messages(root.querySelector("#messages"), source.events ?? ((params) => new EventSource(`/events?${new URLSearchParams(params)}`)));
   source.whole((whole) => view.whole(whole));
   source.change((change) => view.whole(change));
@@ -27,20 +27,21 @@ class Groups {
   whole(whole) {
     this.data = { ...this.data, ...whole };
     const { groups = [], queues = [], holders = {} } = this.data;
-    const most = Math.max(1, ...groups.map((group) => sizeOf(group.targets) + sizeOf(group.incoming)));
-    keyed(this.place, groups, (group) => group.name, () => element("section", { class: "card group" }),
-      (card, group) => this.fill(card, group, queues.filter((queue) => (queue.groups ?? [queue.group]).includes(group.name)), holders[group.name] ?? [], most));
+    const there = groups.filter((group) => group.targets || group.incoming || group.acquired || group.name !== "exclude");
+    keyed(this.place, there, (group) => group.name, () => element("section", { class: "card group" }),
+      (card, group) => this.fill(card, group, queues.filter((queue) => (queue.groups ?? [queue.group]).includes(group.name)), holders[group.name] ?? []));
   }
 
-  fill(card, group, queues, holders, most) {
-    const seen = JSON.stringify([group, queues, holders, most]);
+  fill(card, group, queues, holders) {
+    const seen = JSON.stringify([group, queues, holders]);
     if (card.dataset.seen === seen) return;
     card.dataset.seen = seen;
     const leaving = sizeOf(group.leaving), all = sizeOf(group.targets);
     const sizes = { stays: all - leaving, leaving, incoming: sizeOf(group.incoming) };
+    const whole = Math.max(1, all + sizes.incoming);
     const flow = element("div", { class: "flow", "aria-hidden": "true" }, PARTS.map(([part, hue]) => {
       const piece = element("i", { class: hue });
-      piece.style.width = `${(100 * sizes[part]) / most}%`;
+      piece.style.width = `${(100 * sizes[part]) / whole}%`;
       return piece;
     }));
     const key = element("p", { class: "keys" }, PARTS.filter(([part]) => part === "stays" || sizes[part]).map(([part, hue, word]) =>
@@ -49,7 +50,7 @@ class Groups {
       ? element("span", { class: "pill good" }, "acquired")
       : element("span", { class: "pill" }, group.name === "exclude" ? "withdrawn" : "not acquired");
     card.replaceChildren(element("h2", {}, group.name, pill), flow, key, element("dl", { class: "record" },
-      fact("Acquired by", group.acquirer ?? (group.acquired ? "a scheduler" : "")), fact("Dialect", group.dialect ?? ""),
+      fact("Acquired by", group.acquirer ?? (group.acquired ? "a scheduler" : "")),
       fact("Targets", group.targets, "mono"), fact("Leaving", group.leaving, "mono"), fact("Awaits", group.incoming, "mono"),
       ...queues.map((queue) => fact(queue.name ? `Queue ${queue.name}` : "Queue", queueWords(queue)))),
       holders.length ? element("p", { class: "note" }, "Leaves when these end: ", holders.flatMap((each, at) => holder(each, at, this.data.now ?? Date.now() / 1000))) : "");
@@ -78,6 +79,7 @@ class Messages {
     this.stream = null;
     this.topics = "";
     this.kept = [];
+    this.rows = new Map();
     this.dropped = 0;
     this.paused = false;
     this.list = element("ol", { class: "messages", tabindex: 0, "aria-label": "Messages", hidden: true });
@@ -89,7 +91,7 @@ class Messages {
     this.tools = element("div", { class: "filters" }, this.follow, this.pause,
       field("topics", "Topics", "resource., sched.", (event) => { this.topics = event.target.value; if (this.stream) this.connect(); }),
       field("text", "Text", "in the payload", (event) => { this.text = event.target.value.toLowerCase(); this.draw(); }));
-    this.list.addEventListener("click", (event) => event.target.closest("li")?.classList.toggle("open"));
+    this.list.addEventListener("click", (event) => /** @type {Element} */ (event.target).closest("li")?.classList.toggle("open"));
     root.querySelector("#messages-tools").replaceChildren(this.tools);
     root.querySelector("#messages-list").replaceChildren(this.list, this.note);
     addEventListener("pagehide", () => this.stream?.close());
@@ -143,8 +145,8 @@ class Messages {
       this.waits = 0;
       const shown = this.kept.filter((message) => !this.text || `${message.topic} ${message.peer} ${message.text}`.toLowerCase().includes(this.text));
       const atEnd = this.list.scrollTop + this.list.clientHeight >= this.list.scrollHeight - 30;
-      const known = new Map([...this.list.children].map((row) => [row.message, row]));
-      this.list.replaceChildren(...shown.map((message) => known.get(message) ?? messageRow(message)));
+      this.rows = new Map(shown.map((message) => [message, this.rows.get(message) ?? messageRow(message)]));
+      this.list.replaceChildren(...this.rows.values());
       if (atEnd) this.list.scrollTop = this.list.scrollHeight;
       const parts = [`${count(shown.length, "message")} of the last ${number(MESSAGES_MAX)}`];
       if (this.dropped) parts.push(`${number(this.dropped)} more passed too quickly to be sent here`);
@@ -156,10 +158,8 @@ class Messages {
 function messageRow(message) {
   const when = new Date(message.t * 1000);
   const clock = `${when.toLocaleTimeString("en-GB")}.${String(when.getMilliseconds()).padStart(3, "0")}`;
-  const row = element("li", {}, element("time", {}, clock),
+  return element("li", {}, element("time", {}, clock),
     element("span", { class: "direction", title: message.direction === "<-" ? "received" : "sent" }, message.direction === "<-" ? "←" : "→"),
     element("span", { class: "peer", title: message.peer }, message.peer),
     element("span", { class: `text ${/errnum/.test(message.text) ? "error" : ""}` }, element("b", {}, message.topic), ` ${message.type === "response" ? "answer " : ""}${message.text}`));
-  row.message = message;
-  return row;
 }

@@ -1,20 +1,20 @@
 // The history: utilisation, jobs, waits and what ended, over hours to months, and what users or queues used. Law: panels
 // share one axis of time; when no instance ran is a gap, when targets were out is shaded; tables say the same.
 
-import { element, keyed, setText, show as reveal } from "./base/dom.js";
+import { element, setText, show as reveal } from "./base/dom.js";
 import { sizeOf } from "./base/sets.js";
-import { duration, number, time } from "./base/words.js";
+import { Table, durations, numbers, times } from "./base/table.js";
+import { duration, number } from "./base/words.js";
+import { bar } from "./charts/bar.js";
+import { heatCard } from "./charts/heat.js";
 import { Panels } from "./charts/lines.js";
-import { shortNumber, timeText } from "./charts/scale.js";
+import { pictureButton } from "./charts/picture.js";
 
 /** How far back: seconds from now. */
-const RANGES = [["-3600", "1 hour"], ["-21600", "6 hours"], ["-86400", "1 day"], ["-604800", "7 days"], ["-2592000", "30 days"],
+const RANGES = [["-900", "15 minutes"], ["-3600", "1 hour"], ["-21600", "6 hours"], ["-86400", "1 day"], ["-604800", "7 days"], ["-2592000", "30 days"],
   ["-7776000", "90 days"], ["-31536000", "1 year"]];
 
 const BY = ["user", "bank", "queue", "group", "property"];
-
-/** Intervals that are shaded and listed, and steps in the table. */
-const INTERVALS_MAX = 400, ROWS_MAX = 200;
 
 const HUES = 8;
 
@@ -27,20 +27,33 @@ export function show(root, source) {
 class History {
   constructor(root, source) {
     this.root = root;
+    this.source = source;
     const { params } = source;
     const choice = (label, name, pairs, chosen) => element("label", {}, label,
       element("select", { onchange: (event) => source.filter({ [name]: event.target.value }) },
         ...pairs.map(([value, word]) => element("option", { value, selected: value === chosen }, word))));
-    const tools = element("div", { class: "filters" }, choice("Range", "since", RANGES, params.since ?? "-86400"),
-      choice("Report by", "by", BY.map((name) => [name, name]), params.by ?? "user"));
+    const tools = element("div", { class: "filters" }, this.range = choice("Range", "since", RANGES, params.since ?? "-86400"),
+      choice("Report by", "by", BY.map((name) => [name, name]), params.by ?? "user"),
+      pictureButton("svg", "history", () => this.panels.picture()));
     const chart = (this.chart = element("div", { class: "card" }));
     this.note = element("p", { class: "note", role: "status" });
-    root.querySelector("h1").after(tools, chart, this.note);
+    root.querySelector("h1").after(tools, chart, this.note, heatCard((params) => source.fetch("history", params)));
     this.panels = new Panels(chart, { height: 96, label: "History: arrow keys move the line that reads values" });
-    this.report = root.querySelector("#report");
-    this.table = root.querySelector("#steps");
-    this.steps = this.table.querySelector("tbody");
-    this.outages = root.querySelector("#outages");
+    this.report = new Table(root.querySelector("#report"), (row) => row.name, [
+      (row) => row.name || "none", numbers((row) => row.jobs), hours((row) => row.core_seconds),
+      { show: (row) => bar(row.core_seconds / this.most) }, hours((row) => row.gpu_seconds),
+      durations((row) => row.wait_mean), durations((row) => row.wait_p50), durations((row) => row.wait_p95), numbers((row) => row.jobs - (row.results.completed ?? 0)),
+    ], { noun: "name" });
+    this.outages = new Table(root.querySelector("#outages table"), ([ranks, state, from]) => `${ranks} ${state} ${from}`, [
+      ([ranks]) => ranks, numbers(([ranks]) => sizeOf(ranks)), ([, state]) => state, times(([, , from]) => from),
+      durations(([, , from, to]) => to && to - from, { show: ([, , from, to]) => (to === null ? "ongoing" : duration(to - from)) }), ([, , , , note]) => note,
+    ]);
+    this.steps = new Table(root.querySelector("#steps table"), (step) => step.when, [
+      times((step) => step.when), numbers((step) => Math.round(step.used)),
+      { value: (step) => step.used / step.usable || 0, show: ({ used, usable }) => (usable ? `${Math.round((100 * used) / usable)}%` : ""), text: (part) => part.toFixed(3) },
+      numbers((step) => rounded(step.running)), numbers((step) => rounded(step.waiting)), numbers((step) => step.started),
+      durations((step) => step.median), durations((step) => step.p95),
+    ], { noun: "step" });
   }
 
   whole(whole) {
@@ -49,11 +62,14 @@ class History {
       return;
     }
     this.data = whole;
-    this.fillReport(whole.report);
-    const { samples, since, until, now } = whole, intervals = (whole.intervals ?? []).slice(-INTERVALS_MAX);
-    this.fillOutages(intervals);
-    reveal(this.chart, Boolean(samples));
-    reveal(this.table, Boolean(samples));
+    if (!this.source.params.since) this.range.querySelector("select").value = String(Math.round(whole.since - whole.until)); // the server's choice
+    const { report, samples, since, until, now } = whole, rows = report?.rows ?? [];
+    setText(this.root.querySelector("#report-heading"), `Report by ${report?.by ?? "user"}`);
+    this.most = Math.max(1, ...rows.map((row) => row.core_seconds));
+    this.report.show(rows, report?.left_out);
+    this.outages.show(joined(whole.intervals ?? []).reverse());
+    this.steps.show(samples ? stepsOf(samples) : []);
+    reveal(this.chart, Boolean(samples?.t.length));
     if (!samples) {
       setText(this.note, "Samples are not shown to guests of an instance whose jobs are private.");
       return;
@@ -62,58 +78,41 @@ class History {
       begin: since, end: until, now, panels: panelsOf(samples),
       spans: outages(samples),
     });
-    setText(this.note, samples.t.length ? `Steps of ${duration(samples.step)}; shaded: targets out of use, the darker the more.` : "Nothing was sampled in this time: the instance samples once a minute.");
-    this.fillSteps(samples);
+    setText(this.note, samples.t.length ? `Steps of ${duration(samples.step)}; shaded: targets out of use, the stronger the more.` : "Nothing was sampled in this time yet: the instance samples once a minute.");
   }
-
-  fillReport(report) {
-    const rows = report?.rows ?? [];
-    setText(this.root.querySelector("#report-heading"), `Report by ${report?.by ?? "user"}`);
-    reveal(this.report, rows.length > 0);
-    const most = Math.max(1, ...rows.map((row) => row.core_seconds));
-    keyed(this.report.querySelector("tbody"), rows, (row) => row.name, () => element("tr"), (line, row) => {
-      const bar = element("i");
-      bar.style.width = `${(100 * row.core_seconds) / most}%`;
-      line.replaceChildren(element("th", { scope: "row", class: "wraps" }, row.name || "none"), numeric(number(row.jobs)),
-        numeric(hours(row.core_seconds)), element("td", { class: "wide" }, element("span", { class: "bar", "aria-hidden": "true" }, bar)),
-        numeric(hours(row.gpu_seconds), "wide"), numeric(wait(row.wait_mean)), numeric(wait(row.wait_p50), "wide"),
-        numeric(wait(row.wait_p95)), numeric(number(row.jobs - (row.results.completed ?? 0))));
-    });
-  }
-
-  fillOutages(intervals) {
-    reveal(this.outages, intervals.length > 0);
-    const { now } = this.data;
-    this.outages.querySelector("tbody").replaceChildren(...[...intervals].reverse().slice(0, ROWS_MAX).map(([ranks, state, from, to, note]) =>
-      element("tr", {}, element("th", { scope: "row", class: "mono wraps" }, ranks), numeric(number(sizeOf(ranks))),
-        element("td", {}, state), element("td", {}, time(from, now)), numeric(to === null ? "lasts" : duration(to - from)),
-        element("td", { class: "wraps" }, note))));
-  }
-
-  fillSteps(samples) {
-    const queued = total(samples.pending), running = total(samples.running), first = Math.max(0, samples.t.length - ROWS_MAX);
-    const usable = usableCores(samples);
-    const rows = samples.t.slice(first).map((when, at) => {
-      const step = first + at, used = samples.cores.allocated?.[step] ?? 0;
-      return element("tr", {}, element("th", { scope: "row" }, timeText(when)), numeric(shortNumber(Math.round(used))),
-        numeric(usable[step] ? `${Math.round((100 * used) / usable[step])}%` : "–"), numeric(shortNumber(running[step])),
-        numeric(shortNumber(queued[step])), numeric(number(samples.started[step])), numeric(wait(samples.wait_p50[step])), numeric(wait(samples.wait_p95[step])));
-    });
-    this.steps.replaceChildren(...rows.reverse());
-  }
-}
-
-function numeric(text, more = "") {
-  return element("td", { class: `number ${more}` }, text);
 }
 
 function hours(seconds) {
-  const value = (seconds ?? 0) / 3600;
-  return value && value < 100 ? value.toFixed(1) : number(Math.round(value));
+  const value = (row) => (seconds(row) ?? 0) / 3600;
+  const show = (row) => (value(row) && value(row) < 100 ? value(row).toFixed(1) : number(Math.round(value(row))));
+  return { value, show, text: (known) => known.toFixed(3) };
 }
 
-function wait(seconds) {
-  return seconds === null || seconds === undefined ? "–" : duration(seconds);
+/** Phases of one outage as one, such as "draining, drained", which has the beginning of the first. */
+function joined(intervals) {
+  const found = [], ends = new Map();
+  for (const [ranks, state, from, to, note] of intervals) {
+    const before = ends.get(`${ranks} ${from}`);
+    const one = before ?? [ranks, state, from, to, note];
+    if (before) [one[1], one[3], one[4]] = [`${one[1]}, ${state}`, to, note || one[4]];
+    else found.push(one);
+    ends.set(`${ranks} ${to}`, one);
+  }
+  return found;
+}
+
+/** The latest first. */
+function stepsOf(samples) {
+  const waiting = total(samples.pending), running = total(samples.running), usable = usableCores(samples);
+  return samples.t.map((when, at) => ({
+    when, used: samples.cores.allocated?.[at] ?? 0, usable: usable[at], running: running[at] ?? 0, waiting: waiting[at] ?? 0,
+    started: samples.started[at], median: samples.wait_p50[at], p95: samples.wait_p95[at],
+  })).reverse();
+}
+
+/** Means of few jobs have a decimal. */
+function rounded(mean) {
+  return Number(mean.toFixed(mean < 10 ? 1 : 0));
 }
 
 /** Columns by queue as their sum. */

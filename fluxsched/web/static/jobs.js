@@ -1,12 +1,15 @@
 // Jobs: a table that follows the instance row by row; filters are those of `fluxsched jobs`.
 
-import {element, keyed, setText} from "./base/dom.js";
-import {count, duration, exact} from "./base/words.js";
+import {element, setText, show as reveal} from "./base/dom.js";
+import {isUnfinished} from "./base/sets.js";
+import {Table, durations, numbers, titled} from "./base/table.js";
+import {count, duration, exact, number} from "./base/words.js";
 
 const TYPED_S = 0.35;
 const CLOCK_S = 1;
 const KINDS = {RUN: "on", CLEANUP: "on", COMPLETED: "good", FAILED: "bad", TIMEOUT: "bad"};
-const SORT = "#sort=";
+const SHOWN_MAX = 1000; // ROWS_MAX of views/feeds.py
+const NAMED_MAX = 8; // jobs that a dialog names
 
 /** The word for the state or result of a job, and what kind of pill it is. */
 export function stateOf(job) {
@@ -18,6 +21,11 @@ export function runtime(job, now_s) {
   return job.t_run ? (job.t_cleanup ?? job.t_inactive ?? now_s) - job.t_run : undefined;
 }
 
+/** How long a job waits, or waited, for its start or its end. */
+export function waited(job, now_s) {
+  return (job.t_run ?? job.t_inactive ?? now_s) - job.t_submit;
+}
+
 /** When a job that waits can start (seconds since 1970), as its scheduler says; undefined if it does not. */
 export function estimate(job) {
   return job.estimate || undefined;
@@ -25,15 +33,72 @@ export function estimate(job) {
 
 /** Follow jobs in the table in `root`. */
 export function show(root, source) {
-  const body = root.querySelector("#jobs-table tbody");
-  const note = root.querySelector("#jobs-note");
   const form = root.querySelector("#filters");
   const chosen = root.querySelector("#jobs-chosen");
   const mayAct = !root.querySelector("#jobs-actions").hidden;
+  const csv = root.querySelector("#jobs-csv");
+  csv.addEventListener("click", () => (csv.search = location.search)); // the filters as they are now
   let rows = new Map();
   let order = [];
   let left = 0;
   let ahead_s = 0; // what the instance's clock is ahead of this one
+  const now = () => Date.now() / 1000 + ahead_s;
+
+  /* rows */
+
+  const table = new Table(root.querySelector("#jobs-table"), (job) => job.jobid, [
+    {value: (job) => job.t_submit, show: (job) => (cell) => named(cell, job)},
+    {value: (job) => stateOf(job)[0], show: (job) => (cell) => stated(cell, job)},
+    (job) => job.user, {value: (job) => job.name, show: (job) => titled(job.name, job.name)},
+    {value: (job) => job.queue, optional: true}, {value: (job) => job.bank, optional: true},
+    numbers((job) => job.ntasks), numbers((job) => job.nnodes ?? job.nodes_asked), numbers((job) => job.ncores ?? job.cores_asked),
+    durations((job) => Math.floor(waited(job, now())), {passes: true}),
+    {value: (job) => runtime(job, now()), show: (job) => (cell) => timed(cell, job), passes: true},
+    {value: (job) => job.duration || Infinity, show: (job) => (job.duration ? duration(job.duration) : "none")},
+    (job) => job.urgency, {value: (job) => job.reason || job.nodelist, show: (job) => (cell) => placed(cell, job), passes: true},
+  ], {
+    noun: "job", said: root.querySelector("#jobs-note"), hasFile: false, most: SHOWN_MAX, drawn: tellChosen,
+    further: (size) => source.filter({max_entries: size}), filled: (line, job) => line.classList.toggle("asks", !job.t_run),
+  });
+
+  function named(cell, job) {
+    if (cell.firstChild) return;
+    const box = mayAct && element("input", {type: "checkbox", name: "ids", value: job.jobid, "aria-label": `Choose ${job.jobid}`});
+    cell.append(box || "", " ", element("a", {href: `/jobs/${encodeURIComponent(job.jobid)}`}, job.jobid));
+  }
+
+  function stated(cell, job) {
+    const [state, kind] = stateOf(job), pill = cell.firstChild ?? cell.appendChild(element("span"));
+    setText(pill, state);
+    pill.className = `pill ${kind}`;
+  }
+
+  function timed(cell, job) {
+    const ran_s = runtime(job, now());
+    setText(cell, duration(ran_s));
+    cell.style.setProperty("--part", job.state === "RUN" && job.duration ? `${Math.min(100, (100 * ran_s) / job.duration)}%` : "0");
+  }
+
+  function placed(cell, job) {
+    if (!cell.firstChild) cell.append(element("span"), element("span", {class: "eta"}));
+    const start_s = estimate(job);
+    setText(cell.firstChild, job.reason || job.nodelist || "");
+    setText(cell.lastChild, start_s ? `${job.reason ? " · " : ""}${starts(start_s - now(), job.promised)}` : "");
+    cell.lastChild.title = exact(start_s);
+  }
+
+  /** What is not promised is a bound: jobs ahead may take longer than that. */
+  function starts(delay_s, promised) {
+    if (delay_s <= 0) return promised === false ? "may start at any time" : "starts soon";
+    return `starts in ${duration(Math.ceil(delay_s))}${promised === false ? " at the earliest" : ""}`;
+  }
+
+  setInterval(() => document.hidden || table.tick(), 1000 * CLOCK_S);
+
+  table.body.addEventListener("click", (event) => {
+    const at = /** @type {Element} */ (event.target), row = at.closest("tr");
+    if (row && !at.closest("a, input") && String(getSelection()) === "") row.querySelector("a").click();
+  });
 
   /* data */
 
@@ -53,126 +118,58 @@ export function show(root, source) {
   function take(data) {
     if (data.now) ahead_s = data.now - Date.now() / 1000;
     left = data.left_out ?? left;
-    draw();
+    const isFiltered = Object.keys(source.params).some((name) => name !== "max_entries");
+    setText(table.empty, isFiltered ? "No job passes these filters." : "Nothing runs or waits. To begin: fluxsched submit -n4 ./app");
+    table.show(order.map((jobid) => rows.get(jobid)).filter(Boolean), left);
   }
-
-  const now = () => Date.now() / 1000 + ahead_s;
-
-  /* rows */
-
-  const VALUES = {
-    id: (job) => job.t_submit, state: (job) => stateOf(job)[0], user: (job) => job.user, name: (job) => job.name,
-    queue: (job) => job.queue ?? "", ntasks: (job) => job.ntasks, nnodes: (job) => job.nnodes ?? 0, urgency: (job) => job.urgency,
-    time: (job) => runtime(job, now()) ?? -1,
-  };
-
-  const sortedBy = () => (location.hash.startsWith(SORT) ? location.hash.slice(SORT.length) : "");
-
-  function sorted(jobs) {
-    const by = sortedBy();
-    const value = VALUES[by.replace("-", "")];
-    if (!value) return jobs;
-    const sign = by.startsWith("-") ? -1 : 1;
-    return jobs.map((job) => [value(job), job]).sort(([one], [other]) => (one < other ? -sign : one > other ? sign : 0)).map(([, job]) => job);
-  }
-
-  function draw() {
-    const shown = sorted(order.map((jobid) => rows.get(jobid)).filter(Boolean));
-    keyed(body, shown, (job) => job.jobid, make, fill);
-    tellChosen();
-    setText(note, shown.length ? `${count(shown.length, "job")} shown${left ? "; there are more: narrow the filters to see them" : ""}` : "No job passes these filters.");
-  }
-
-  function make(job) {
-    const cell = (kind, ...children) => element("td", {class: kind}, ...children);
-    const box = mayAct && element("input", {type: "checkbox", name: "ids", value: job.jobid, "aria-label": `Choose ${job.jobid}`});
-    return element("tr", {}, cell("mono", box, box && " ", element("a", {href: `/jobs/${encodeURIComponent(job.jobid)}`}, job.jobid)), cell("", element("span", {class: "pill"})),
-      cell(""), cell("name"), cell("wide"), cell("number wide"), cell("number"), cell("number"), cell("number wide"), cell("reason", element("span", {}), element("span", {class: "eta"})));
-  }
-
-  function fill(row, job) {
-    if (row.job === job) return;
-    row.job = job;
-    const [state, kind] = stateOf(job);
-    const pill = row.children[1].firstChild;
-    setText(pill, state);
-    pill.className = `pill ${kind}`;
-    const texts = [job.user, job.name, job.queue ?? "", job.ntasks, job.nnodes ?? "", null, job.urgency];
-    for (const [at, text] of texts.entries()) if (text !== null) setText(row.children[at + 2], text);
-    row.children[3].title = job.name;
-    const [where, eta] = row.children[9].children;
-    setText(where, job.reason || job.nodelist || "");
-    eta.title = exact(estimate(job));
-    clock(row);
-  }
-
-  /** What passes with time. */
-  function clock(row) {
-    setText(row.children[7], duration(runtime(row.job, now())));
-    const start_s = estimate(row.job);
-    setText(row.children[9].lastChild, start_s ? `${row.job.reason ? " · " : ""}${starts(start_s - now(), row.job.promised)}` : "");
-  }
-
-  /** What is not promised is a bound: jobs ahead may take longer than that. */
-  function starts(delay_s, promised) {
-    if (delay_s <= 0) return promised === false ? "may start at any time" : "starts soon";
-    return `starts in ${duration(Math.ceil(delay_s))}${promised === false ? " at the earliest" : ""}`;
-  }
-
-  setInterval(() => {
-    if (document.hidden) return;
-    for (const row of body.children) if (row.job && (row.job.state === "RUN" || estimate(row.job))) clock(row);
-  }, 1000 * CLOCK_S);
-
-  body.addEventListener("click", (event) => {
-    const row = event.target.closest("tr");
-    if (row && !event.target.closest("a, input") && String(getSelection()) === "") row.querySelector("a").click();
-  });
 
   /* what is done with several */
 
   function tellChosen() {
-    const size = body.querySelectorAll("input:checked").length;
+    const size = table.body.querySelectorAll("input:checked").length;
     setText(chosen, size ? `${count(size, "job")} chosen:` : "Tick jobs to hold, release or cancel them together.");
     for (const button of root.querySelectorAll("#jobs-actions button")) button.hidden = !size;
   }
 
-  body.addEventListener("change", tellChosen);
-  root.querySelector("#chosen-jobs").addEventListener("reset", () => setTimeout(tellChosen));
+  const acting = root.querySelector("#chosen-jobs");
+  acting.wording = (label) => {
+    const boxes = [...table.body.querySelectorAll("input:checked")];
+    const picked = boxes.map((box) => table.rowOf(box)).filter(Boolean); // none in the server's rows
+    const size = count(boxes.length, "job");
+    const lines = picked.slice(0, NAMED_MAX).map((job) => `${job.jobid} ${job.name}: ${[stateOf(job)[0], job.nodelist].filter(Boolean).join(" on ")}`);
+    if (picked.length > NAMED_MAX) lines.push(`and ${number(picked.length - NAMED_MAX)} more`);
+    return {title: `${label} ${size}?`, text: lines.join("\n"), confirm: `${label} ${size}`, keep: picked.length > 1 ? "Keep them as they are" : "Keep it as it is"};
+  };
+  table.body.addEventListener("change", tellChosen);
+  acting.addEventListener("reset", () => setTimeout(() => (tellChosen(), table.holdOrDraw())));
   tellChosen();
 
-  /* filters and order */
+  /* filters */
 
   let typed = 0;
-  const apply = () => source.filter(Object.fromEntries(new FormData(form)));
-  form.addEventListener("submit", (event) => (event.preventDefault(), apply()));
-  form.addEventListener("change", () => (clearTimeout(typed), apply()));
-  form.addEventListener("input", () => {
-    clearTimeout(typed);
-    typed = setTimeout(apply, 1000 * TYPED_S);
-  });
+  const fault = element("p", {class: "failed", id: "filter-fault", role: "alert", hidden: true});
+  form.append(fault);
 
-  const headings = [...root.querySelectorAll("th[data-sort]")];
-  for (const heading of headings) {
-    const {sort} = heading.dataset;
-    const button = element("button", {type: "button", class: "quiet", title: "Sort by this", onclick: () => sortBy(sort)}, heading.textContent);
-    heading.replaceChildren(button);
-  }
-  tellOrder();
-
-  function sortBy(sort) {
-    const before = sortedBy();
-    const by = before === sort ? `-${sort}` : before === `-${sort}` ? "" : sort;
-    history.replaceState(null, "", `${location.pathname}${location.search}${by && SORT}${by}`);
-    tellOrder();
-    draw();
-  }
-
-  function tellOrder() {
-    const by = sortedBy();
-    for (const heading of headings) {
-      if (by.replace("-", "") === heading.dataset.sort) heading.setAttribute("aria-sort", by.startsWith("-") ? "descending" : "ascending");
-      else heading.removeAttribute("aria-sort");
+  /** What is refused is said here, and the list stays as it is. */
+  async function apply() {
+    const given = Object.fromEntries(new FormData(form));
+    const changed = Object.keys(given).filter((name) => given[name] !== (source.params[name] ?? ""));
+    const words = await source.filter(given);
+    if (words === null) return; // another filter was given meanwhile
+    if (!words) table.release();
+    setText(fault, words);
+    reveal(fault, Boolean(words));
+    for (const field of form.elements) {
+      const isWrong = Boolean(words) && changed.includes(field.name);
+      field.setAttribute("aria-invalid", String(isWrong));
+      field.setAttribute("aria-describedby", fault.id);
     }
   }
+
+  form.addEventListener("submit", (event) => (event.preventDefault(), apply()));
+  form.addEventListener("change", () => (clearTimeout(typed), apply()));
+  form.addEventListener("input", (event) => {
+    clearTimeout(typed);
+    if (!isUnfinished(event.target.value)) typed = setTimeout(apply, 1000 * TYPED_S);
+  });
 }

@@ -1,12 +1,14 @@
 // The page around a view: top bar, connection, colours, keyboard, and the forms that act. Loads the view that the body names.
 
 import {announce, element, setText, show} from "./base/dom.js";
-import {forms} from "./base/dialog.js";
+import {ask, forms} from "./base/dialog.js";
+import {offer} from "./base/file.js";
 import {liveSource} from "./base/source.js";
 import {fillTimes, number} from "./base/words.js";
 
-const VIEWS = new Set(["machine", "jobs", "job", "timeline", "groups", "shares", "history"]);
+const VIEWS = new Set(["machine", "jobs", "job", "queues", "timeline", "groups", "shares", "history"]);
 const CHORD_S = 1.5;
+const COPIED_S = 2;
 const THEMES = {auto: ["Auto", "as the system has them"], light: ["Light", "light"], dark: ["Dark", "dark"]};
 const STATES = JSON.parse(document.querySelector('meta[name="states"]')?.content || "[]");
 
@@ -15,15 +17,19 @@ start();
 async function start() {
   theme();
   keyboard();
+  link();
   fillTimes(document);
+  document.querySelector("nav a[aria-current]")?.scrollIntoView({inline: "center", block: "nearest"}); // on a phone
   const view = document.body.dataset.view;
-  if (!VIEWS.has(view)) return;
-  const params = Object.fromEntries(new URLSearchParams(location.search));
+  if (!VIEWS.has(view)) return document.querySelectorAll("table.rows").forEach(offer);
+  const {wall, ...params} = Object.fromEntries(new URLSearchParams(location.search));
   const jobid = view === "job" ? decodeURIComponent(location.pathname.split("/").pop()) : null;
-  const source = liveSource(view, jobid ? {id: jobid} : params, {connection, figures, instance, refused});
+  const source = liveSource(view, jobid ? {id: jobid, terminal: 1} : params, {connection, figures, instance, notices, refused});
   forms(source);
   const module = await import(`./${view}.js`);
-  module.show(document.getElementById("view"), source);
+  const root = document.getElementById("view");
+  module.show(root, source);
+  source.whole(() => root.classList.add("live"));
   source.open();
 }
 
@@ -44,9 +50,15 @@ function connection(state, words = "") {
   setText(shown.querySelector(".said"), CONNECTIONS[kind]);
   shown.title = words;
   if (state === "off" && words) banner(words);
-  if (state === "waiting") silence ||= setTimeout(() => document.getElementById("lost").hidden && banner(SILENT), 1000 * SILENT_S);
+  if (state === "waiting") silence ||= setTimeout(silent, 1000 * SILENT_S);
   else silence = clearTimeout(silence);
+  if (state === "live") document.body.classList.remove("stale");
   if (state === "live" && document.getElementById("lost").dataset.of === "page") banner("");
+}
+
+function silent() {
+  if (document.getElementById("lost").hidden) banner(SILENT);
+  document.body.classList.add("stale");
 }
 
 function banner(words, of = "page") {
@@ -67,8 +79,16 @@ function instance(said) {
   const wasLost = !document.getElementById("lost").hidden;
   banner(isLost ? `The instance does not answer: ${(said.why ?? "no reason is known").replace(/[.?]$/, "")}. What you see is as of then; it is looked for again.` : "", "instance");
   document.body.classList.toggle("stale", isLost);
-  connection(isLost ? "lost" : "live");
+  connection(isLost ? "lost" : "open"); // live once the view has its data
   if (wasLost && !isLost) announce("The instance is back.");
+}
+
+/** Texts of admins to all users; unless they differ the region is left alone, so that it is not announced again. */
+function notices(said) {
+  const place = document.getElementById("notices");
+  const there = [...place.children].map((each) => each.textContent);
+  const wanted = said.map((each) => each.text);
+  if (there.join("\n") !== wanted.join("\n")) place.replaceChildren(...wanted.map((text) => element("p", {class: "notice"}, text)));
 }
 
 let known = {}; // all figures: those that are told later are only what differs
@@ -123,24 +143,47 @@ function theme() {
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("colours")));
   label();
+}
+
+/* the address */
+
+/** Where a browser lets no page of plain HTTP write to the clipboard, the address can be taken from a field. */
+function link() {
+  const button = document.getElementById("link");
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      announce("The address of this view is copied.");
+      setText(button, "Copied");
+      setTimeout(() => setText(button, "Link"), 1000 * COPIED_S);
+    } catch {
+      ask({title: "The address of this view", fields: [{name: "address", label: "Address", value: location.href, type: "url"}], confirm: "Done", keep: "Close"});
+    }
+  });
   show(button, true);
+}
+
+function toggleWall() {
+  const params = new URLSearchParams(location.search);
+  if (params.has("wall")) params.delete("wall");
+  else params.set("wall", "1");
+  location.assign(`${location.pathname}${params.size ? `?${params}` : ""}${location.hash}`);
 }
 
 /* keyboard */
 
 const KEYS = [
-  ["/", "search"], ["?", "this help"], ["Esc", "close what is open, leave a field"], ["t t", "light, dark or the system's colours"],
+  ["/", "search"], ["?", "this help"], ["Esc", "close what is open, leave a field"], ["t t", "light, dark or the system's colours"], ["w", "for a wall: larger and without controls, or as before"],
   ["↑ ↓ ← →", "in the map: another target; with Shift: select"], ["Enter", "in the map: the target's details"], ["+ − 0", "in the map: zoom in, zoom out, show all"],
 ];
 
 function keyboard() {
   const help = document.getElementById("help");
   help.addEventListener("click", keyHelp);
-  show(help, true);
   let chord = "";
   let timer = 0;
   document.addEventListener("keydown", (event) => {
-    const at = event.target;
+    const at = /** @type {HTMLElement} */ (event.target);
     if (event.key === "Escape" && at.matches("input, select, textarea")) at.blur();
     if (event.ctrlKey || event.metaKey || event.altKey || at.matches("input, select, textarea") || document.querySelector("dialog[open]")) return;
     const pressed = chord + event.key;
@@ -150,6 +193,7 @@ function keyboard() {
     const link = pressed.length === 2 && pressed[0] === "g" ? document.querySelector(`nav a[data-key="${CSS.escape(pressed[1])}"]`) : null;
     if (link) link.click();
     else if (pressed === "tt") document.getElementById("theme").click();
+    else if (pressed === "w" && VIEWS.has(document.body.dataset.view)) toggleWall();
     else if (event.key === "?") keyHelp();
     else if (event.key === "/") document.querySelector("[data-search]")?.focus();
     else return;

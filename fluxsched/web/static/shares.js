@@ -1,8 +1,10 @@
-// The shares: the tree of accounts as `fluxsched fair` shows it, with usage against share as bars. Law: an account without
+// The shares: the tree of accounts as `fluxsched fair` shows it, with usage against share and limits as bars. Law: an account without
 // jobs has no share now; what it would have is not drawn, since such shares add up to more than all.
 
-import { element, keyed, setText, show as reveal } from "./base/dom.js";
+import { element, setText, show as reveal } from "./base/dom.js";
+import { Table, numbers } from "./base/table.js";
 import { number } from "./base/words.js";
+import { bar } from "./charts/bar.js";
 
 export function show(root, source) {
   const view = new Shares(root, source);
@@ -13,9 +15,14 @@ export function show(root, source) {
 class Shares {
   constructor(root, source) {
     this.source = source;
-    this.table = root.querySelector("#accounts");
-    this.body = this.table.querySelector("tbody");
-    this.note = root.querySelector("#shares-note");
+    const part = (value) => ({ value, show: (line) => percent(value(line)), text: (known) => known.toFixed(4) });
+    this.table = new Table(root.querySelector("#accounts"), (line) => line.path.join("/"), [
+      { value: (line) => line.path.join("/"), show: (line) => (cell) => named(cell, line) }, numbers((line) => line.weight), part((line) => line.share), part((line) => line.used),
+      { show: (line) => usageBar(line, this.most) }, part((line) => line.past),
+      { value: (line) => line.limit, show: limited, text: (known) => known.toFixed(4), optional: true },
+      numbers((line) => line.budget_left && Math.floor(line.budget_left), { optional: true }),
+      numbers((line) => line.running), numbers((line) => line.waiting), numbers((line) => line.preempted),
+    ], { noun: "account", isTree: true });
     this.settings = root.querySelector("#shares-settings");
     this.groups = element("select", { onchange: (event) => source.filter({ group: event.target.value }) });
     this.choice = element("label", { hidden: true }, "Group", this.groups);
@@ -25,19 +32,16 @@ class Shares {
   whole(whole) {
     this.data = whole;
     const kept = Boolean(whole.accounts);
-    reveal(this.table, kept && whole.accounts.length > 0);
-    reveal(this.note, !kept || whole.accounts.length === 0);
-    setText(this.note, kept ? "No accounts yet: the first job of a user in a bank makes one." : whole.why ?? whole.refused ?? "");
+    setText(this.table.empty, kept ? "No accounts yet: the first job of a user in a bank makes one." : whole.why ?? whole.refused ?? "");
     const groups = whole.groups ?? [];
     reveal(this.choice, groups.length > 1);
     if (this.groups.length !== groups.length) {
       this.groups.replaceChildren(...groups.map((name) => element("option", { selected: name === whole.group }, name)));
     }
-    if (!kept) return setText(this.settings, "");
-    setText(this.settings, inForce(whole));
-    const lines = tree(whole.accounts), most = widest(lines, whole);
-    keyed(this.body, lines, (line) => line.path.join("/"), () => element("tr"), (row, line) => fill(row, line, whole, most));
-    return undefined;
+    setText(this.settings, kept ? inForce(whole) : "");
+    const lines = tree(whole.accounts ?? []).map((line) => parts(line, whole));
+    this.most = Math.max(1e-9, ...lines.flatMap((line) => [line.used, line.past, line.share, line.limit]));
+    this.table.show(lines);
   }
 }
 
@@ -55,33 +59,36 @@ function tree(accounts) {
     .map((account) => ({ ...account, depth: account.path.filter((_, at) => at && users.has(account.path.slice(0, at).join("/"))).length }));
 }
 
-/** The scale of all bars: parts of the machine up to the largest usage or share. */
-function widest(lines, { capacity }) {
-  return Math.max(1e-9, ...lines.map((line) => Math.max(line.usage, line.signal, share(line) ?? 0))) / (capacity || 1);
+/** Usage, shares and limits of an account as parts of the machine, null where they are not known; so are those of accounts
+ * without jobs. */
+function parts(line, { capacity, shares }) {
+  const of = (usage) => (usage === null || !capacity ? null : usage / capacity), isShown = shares === "all" || line.active;
+  return {
+    ...line, used: of(line.usage), share: isShown ? of(line.fair_usage) : null, past: of(line.signal),
+    firm: of(line.firm_usage), limit: isShown ? of(line.cap) : null,
+  };
 }
 
-function share(line) {
-  return line.active ? line.fair_usage : null;
+/** What jobs hold that cannot be preempted, of the most that they may. */
+function limited({ firm, limit }) {
+  return limit === null ? "" : `${percent(firm)} of ${percent(limit)}`;
 }
 
 function percent(part) {
   return part === null ? "–" : `${(100 * part).toFixed(100 * part < 10 ? 1 : 0)}%`;
 }
 
-function fill(row, line, { capacity, shares }, most) {
-  const of = (usage) => (usage === null || !capacity ? null : usage / capacity);
-  const [used, wanted, past] = [of(line.usage), of(shares === "all" ? line.fair_usage : share(line)), of(line.signal)];
-  const bar = element("i"), tick = wanted === null ? null : element("b");
-  bar.style.width = `${Math.min(100, (100 * (used ?? 0)) / most)}%`;
-  if (tick) tick.style.left = `calc(${Math.min(100, (100 * wanted) / most)}% - 1px)`;
-  const words = `uses ${percent(used)} of the machine${wanted === null ? "" : `, its share is ${percent(wanted)}`}`;
-  const over = wanted !== null && used > wanted * 1.001;
-  const name = element("th", { scope: "row", class: line.user ? "" : "bank" }, line.path.at(-1));
-  name.style.paddingLeft = `${10 + 18 * line.depth}px`;
-  row.replaceChildren(name,
-    element("td", { class: "number wide" }, number(line.weight)), element("td", { class: "number" }, percent(wanted)),
-    element("td", { class: "number" }, percent(used)),
-    element("td", { class: "grows" }, element("span", { class: `bar ${over ? "over" : ""}`, role: "img", "aria-label": words, title: words }, bar, tick)),
-    element("td", { class: "number wide" }, percent(past)), element("td", { class: "number" }, number(line.running)),
-    element("td", { class: "number" }, number(line.waiting)), element("td", { class: "number wide" }, number(line.preempted)));
+function named(cell, { path, user, depth }) {
+  setText(cell, path.at(-1));
+  cell.classList.toggle("bank", !user);
+  cell.style.paddingLeft = `${10 + 18 * depth}px`;
+}
+
+function usageBar({ used, share, firm, limit }, most) {
+  /** @type {[number, string][]} */
+  const marks = [[share, ""], [limit, "limit"]].filter(([at]) => at !== null).map(([at, kind]) => [at / most, kind]);
+  const words = [`uses ${percent(used)} of the machine`, share !== null && `its share is ${percent(share)}`,
+    limit !== null && `jobs that cannot be preempted use ${limited({ firm, limit })}`].filter(Boolean).join(", ");
+  const isOver = share !== null && used > share * 1.001;
+  return bar((used ?? 0) / most, { marks, kind: isOver ? "over" : "", words });
 }

@@ -2,10 +2,13 @@
 // Law: it draws what is in the page's own data; the table of figures above is there without the script, too.
 
 import { element, setText } from "./base/dom.js";
-import { count, duration, number } from "./base/words.js";
+import { offer } from "./base/file.js";
+import { Table, durations, numbers } from "./base/table.js";
+import { count, duration, number, time } from "./base/words.js";
 import { CORES, ID, NAME, QUEUE, RANKS, START, END, USER } from "./gantt/bars.js";
 import { Gantt } from "./gantt/gantt.js";
 import { drawLegend, tipFor } from "./gantt/legend.js";
+import { bar } from "./charts/bar.js";
 import { Panels } from "./charts/lines.js";
 import { Palette } from "./charts/palette.js";
 import { machineAt } from "./gantt/cells.js";
@@ -35,9 +38,12 @@ export function show(root, source) {
 class Study {
   constructor(root, study) {
     this.study = study;
+    this.isDated = study.unix_start !== null;
+    if (this.isDated) date(study);
     this.titles = study.policies.map((policy) => policy.title);
     this.gantts = [];
     this.keyPolicies(root);
+    offer(root.querySelector("#figures"));
     root.append(this.timeline(), this.courses(), this.machine(), this.waits());
     if (study.policies.some((policy) => policy.accounts.length)) root.append(this.accounts());
     this.colour("wait");
@@ -78,8 +84,8 @@ class Study {
       element("figcaption", {}, element("span", { class: `key hue-${at + 1}` }, policy.title), element("span", { class: "note" }, left)), chart);
     const tip = tipFor(chart);
     const gantt = new Gantt(chart, {
-      ofDay: false, overview: last, palette: this.palette, label: `${policy.title}: jobs on targets over time`,
-      pointed: (bar, event) => tip(bar && words(bar), event),
+      ofDay: this.isDated, overview: last, palette: this.palette, label: `${policy.title}: jobs on targets over time`,
+      pointed: (bar, event) => tip(bar && this.words(bar), event),
       moved: (window) => this.moved(gantt, window),
     });
     gantt.show({
@@ -97,7 +103,7 @@ class Study {
       gantt.whole = from.whole;
       gantt.draw();
     }
-    this.panels.forEach(([panels, data]) => panels.show({ ...data, begin: window.begin, end: window.end }));
+    this.panels?.forEach(({ panels, data }) => panels.show({ ...data, begin: window.begin, end: window.end }));
   }
 
   colour(name) {
@@ -125,11 +131,11 @@ class Study {
     ];
     this.panels = charts.map(([title, note, lines]) => {
       const card = element("div", { class: "card" }, element("h3", {}, title, " ", element("span", { class: "note" }, note)));
-      const panels = new Panels(card, { ofDay: false, height: 70, label: `${title} over time` });
+      const panels = new Panels(card, { ofDay: this.isDated, height: 70, label: `${title} over time` });
       const data = { begin: study.begin, end: study.end, spans: outages(study.policies[0].usable), panels: each(title, lines).map((panel) => ({ ...panel, quiet: true })) };
-      panels.show(data);
+      panels.show({ ...data, begin: this.gantts[0].window.begin, end: this.gantts[0].window.end });
       section.append(card);
-      return [panels, data];
+      return { panels, data };
     });
     return section;
   }
@@ -137,7 +143,10 @@ class Study {
   machine() {
     const section = part("The machine at a time", "machine"), { study } = this;
     const most = study.end - study.begin, said = element("output", {});
-    const slider = element("input", { type: "range", min: 0, max: 1000, value: 500, "aria-label": "Time" });
+    const middle = [study.begin + most / 2, 0];
+    const [crowded] = study.policies[0].waiting.reduce((longest, each) => (each[1] > longest[1] ? each : longest), middle);
+    const value = Math.round((1000 * (crowded - study.begin)) / most);
+    const slider = element("input", { type: "range", min: 0, max: 1000, value, "aria-label": "Time" });
     const maps = study.policies.map((policy, at) => {
       const canvas = element("canvas", { class: "cells", role: "img", "aria-label": `${policy.title}: targets in use` });
       section.append(element("figure", { class: "card" }, element("figcaption", {},
@@ -145,18 +154,32 @@ class Study {
       return [canvas, this.gantts[at]];
     });
     const draw = () => {
-      const time = study.begin + (most * slider.value) / 1000;
-      setText(said, duration(time));
+      const moment = study.begin + (most * Number(slider.value)) / 1000;
+      setText(said, this.moment(moment));
       for (const [canvas, gantt] of maps) {
-        const busy = machineAt(canvas, gantt, time, study.targets);
+        const busy = machineAt(canvas, gantt, moment, study.targets);
         setText(canvas.previousElementSibling.lastChild, `${count(busy, "target")} in use`);
       }
     };
     slider.addEventListener("input", draw);
+    section.children[0].append(" ", element("span", { class: "note" }, `at first when most jobs wait under ${this.titles[0]}`));
     section.children[0].after(element("label", { class: "slider" }, "Time", slider, said));
     new ResizeObserver(draw).observe(section);
     this.gantts.at(-1).options.recoloured = draw;
     return section;
+  }
+
+  /** A time of the day, or since the beginning of a trace that has no date. */
+  moment(seconds) {
+    return this.isDated ? time(seconds) : duration(seconds);
+  }
+
+  words(bar) {
+    return [
+      `job ${bar[ID]}`, bar[USER] ? `user ${bar[USER]}` : "", `waited ${duration(bar[WAIT])}, ran ${bar[RESIZED] ? "like this " : ""}${duration(bar[END] - bar[START])}`,
+      `${count(bar[CORES], "core")} on targets ${bar[RANKS].length > 40 ? `${bar[RANKS].slice(0, 38)}…` : bar[RANKS]}`,
+      `from ${this.moment(bar[START])} to ${this.moment(bar[END])}`,
+    ].filter(Boolean);
   }
 
   /** How accounts shared the machine, by the policies that keep some. */
@@ -165,14 +188,17 @@ class Study {
     const most = Math.max(...kept.flatMap((policy) => policy.accounts.map((each) => Math.max(each.usage, each.share))), 1e-9);
     for (const policy of kept) {
       const at = this.study.policies.indexOf(policy) + 1;
-      const rows = policy.accounts.map((each) => accountRow(each, at, most));
-      section.append(element("div", { class: "card scrolls" }, element("table", { class: "rows accounts" },
-        element("caption", { class: `key hue-${at}` }, policy.title),
+      const table = element("table", { class: "rows accounts", id: `shares-${at}` }, element("caption", { class: `key hue-${at}` }, policy.title),
         element("thead", {}, element("tr", {}, ["Account", "Jobs", "Mean usage", "Mean share"].map((name, column) =>
           element("th", { scope: "col", class: column ? "number" : "" }, name)), element("th", { scope: "col", class: "scale" },
           element("span", { class: `key hue-${at}` }, "usage"), element("span", { class: "mark-share" }, "share")),
         element("th", { scope: "col", class: "number" }, "Shortfall"), element("th", { scope: "col", class: "number" }, "Mean wait"))),
-        element("tbody", {}, rows))));
+        element("tbody"));
+      section.append(element("div", { class: "card scrolls" }, table));
+      new Table(table, (each) => each.name, [
+        (each) => each.name, numbers((each) => each.jobs), numbers((each) => Math.round(each.usage)), numbers((each) => Math.round(each.share)), { show: (each) => bar(each.usage / most, { marks: [[each.share / most, ""]], kind: `hue-${at}` }) },
+        { value: (each) => each.shortfall_s, show: (each) => `${number(Math.round(each.shortfall_s / 3600))} h`, unit: "s" }, durations((each) => each.wait_mean_s),
+      ], { noun: "account" }).show(policy.accounts);
     }
     return section;
   }
@@ -190,9 +216,19 @@ class Study {
     };
     waitCurves(card("All jobs", "part that waited at most so long"),
       study.policies.map((policy) => ({ quantiles: policy.quantiles })), "Part of the jobs by wait, one curve a policy");
-    waitRows(card("By cores of the job", "median to 95th percentile"), rowsOf(study.by_size), titles, "Waits by cores of the job");
     waitRows(card("By user", "those who used most; median to 95th percentile"), rowsOf(study.by_user), titles, "Waits by user");
+    waitRows(card("By cores of the job", "median to 95th percentile"), rowsOf(study.by_size), titles, "Waits by cores of the job");
     return section;
+  }
+}
+
+/** Make times of a study those of the day. */
+function date(study) {
+  const later = (seconds) => (seconds === null ? null : seconds + study.unix_start);
+  [study.begin, study.end, study.jobs.submit] = [later(study.begin), later(study.end), study.jobs.submit.map(later)];
+  for (const { bars, ...policy } of study.policies) {
+    [bars.start, bars.end] = [bars.start.map(later), bars.end.map(later)];
+    for (const steps of [policy.used, policy.usable, policy.waiting]) for (const step of steps) step[0] = later(step[0]);
   }
 }
 
@@ -200,17 +236,6 @@ class Study {
 function outages(usable) {
   const whole = usable[0][1];
   return usable.flatMap(([time, cores], at) => (cores < whole ? [[time, usable[at + 1]?.[0] ?? null]] : []));
-}
-
-function accountRow(each, hue, most) {
-  const bar = element("i"), tick = element("b");
-  bar.style.width = `${(100 * each.usage) / most}%`;
-  tick.style.left = `calc(${(100 * each.share) / most}% - 1px)`;
-  const wait = each.wait_mean_s === null ? "–" : duration(each.wait_mean_s);
-  const numeric = (text) => element("td", { class: "number" }, text);
-  return element("tr", {}, element("th", { scope: "row" }, each.name), numeric(number(each.jobs)), numeric(number(Math.round(each.usage))),
-    numeric(number(Math.round(each.share))), element("td", {}, element("span", { class: `bar hue-${hue}`, "aria-hidden": "true" }, bar, tick)),
-    numeric(`${number(Math.round(each.shortfall_s / 3600))} h`), numeric(wait));
 }
 
 function part(title, name) {
@@ -233,12 +258,4 @@ function barsOf(study, policy) {
     [made[WAIT], made[RESIZED]] = [begun - jobs.submit[job], goesOn(row) || goesOn(row + 1)];
     return made;
   });
-}
-
-function words(bar) {
-  return [
-    `job ${bar[ID]}`, bar[USER] ? `user ${bar[USER]}` : "", `waited ${duration(bar[WAIT])}, ran ${bar[RESIZED] ? "like this " : ""}${duration(bar[END] - bar[START])}`,
-    `${count(bar[CORES], "core")} on targets ${bar[RANKS].length > 40 ? `${bar[RANKS].slice(0, 38)}…` : bar[RANKS]}`,
-    `from ${duration(bar[START])} to ${duration(bar[END])}`,
-  ].filter(Boolean);
 }

@@ -2,11 +2,14 @@
 // bars while there are few enough, else sums of many targets, of which a closer look shows bars again; the table of the
 // next starts says the same in words.
 
-import { announce, element, keyed, setText, show as reveal } from "./base/dom.js";
+import { chosen, choose } from "./base/address.js";
+import { announce, element, setText, show as reveal } from "./base/dom.js";
 import { ranges } from "./base/sets.js";
-import { duration, number, time } from "./base/words.js";
+import { Table, linked, numbers, times, titled } from "./base/table.js";
+import { duration, exact, number, time } from "./base/words.js";
 import { BEFORE, CORES, END, ID, KIND, NAME, QUEUE, RANKS, START, USER } from "./gantt/bars.js";
 import { Gantt } from "./gantt/gantt.js";
+import { canvasPicture, pictureButton } from "./charts/picture.js";
 import { drawLegend, tipFor } from "./gantt/legend.js";
 
 /** How far back and ahead: seconds from now. */
@@ -23,10 +26,13 @@ const COLOURS = {
   state: [(bar) => bar[KIND]],
 };
 
-const STYLES = [["running", "to its limit"], ["reserved", "reserved"], ["forecast", "forecast"], ["out", "not usable"]];
+const STYLES = [["running", "to its limit"], ["reserved", "reserved"], ["forecast", "forecast"], ["out", "not usable"], ["planned", "outage or reservation"]];
+
+/** Planned outages that are said below the chart. */
+const OUTAGES_SAID = 3;
 
 /** States of targets that no job is put on. */
-const OUT = ["lost", "excluded", "offline", "torpid"];
+const OUT = ["lost", "excluded", "offline", "torpid", "spare"];
 
 export function show(root, source) {
   const view = new Timeline(root, source);
@@ -42,18 +48,24 @@ class Timeline {
     this.chart = element("div", { class: "chart card" });
     this.legend = element("div", { class: "legend", role: "group", "aria-label": "Colours" });
     this.note = element("p", { class: "note", role: "status" });
-    const table = root.querySelector("#starts");
-    root.replaceChildren(root.querySelector("h1"), this.tools(), this.chart, this.legend, this.note, table);
-    this.body = table.querySelector("tbody");
-    this.empty = table.querySelector(".empty");
+    const starts = root.querySelector("#starts");
+    root.replaceChildren(root.querySelector("h1"), this.tools(), this.chart, this.legend, this.note, starts);
+    this.by = "user";
+    const inTime = ({ start }) => titled(start <= this.data.now ? "now" : `in ${duration(Math.ceil(start - this.data.now))}`, exact(start));
+    this.starts = new Table(starts.querySelector("table"), (start) => start.jobid, [
+      { value: (start) => start.jobid, show: ({ jobid }) => linked(jobid, `/jobs/${encodeURIComponent(jobid)}`) }, times((start) => start.start, { show: inTime, passes: true }),
+      (start) => (start.promised ? "reserved" : "forecast"), (start) => start.user, (start) => start.name, numbers((start) => start.ncores ?? 0),
+      { value: (start) => start.targets || "not chosen yet", show: (start) => shortened(start.targets || "not chosen yet") },
+    ], { noun: "start" });
     this.tip = tipFor(this.chart);
     this.gantt = new Gantt(this.chart, {
       label: "Jobs on targets over time. Arrow keys move, plus and minus zoom, full stop and comma select jobs, Enter opens one.",
       chosen: (bar) => location.assign(`/jobs/${encodeURIComponent(bar[ID])}`),
       pointed: (bar, event) => this.tip(bar && this.words(bar), event),
       selected: (bar) => bar && announce(this.words(bar).join(", ")),
-      moved: (window, whole) => this.moved(whole),
+      moved: (_, whole) => this.moved(whole),
     });
+    if (chosen("colour") in COLOURS) this.colour(chosen("colour"));
   }
 
   tools() {
@@ -68,19 +80,39 @@ class Timeline {
     return element("div", { class: "filters" },
       choice("Back", BACK, params.since ?? "-3600", (since) => this.filter({ since })),
       choice("Ahead", AHEAD, params.until ?? "14400", (until) => this.filter({ until })),
-      choice("Colour by", ["user", "queue", "name", "state"].map((name) => [name, name]), "user", (name) => {
-        this.gantt.colourBy(...COLOURS[name]);
-        this.drawLegend();
-      }),
+      this.colours = choice("Colour by", Object.keys(COLOURS).map((name) => [name, name]), "user", (name) => this.colour(name, true)),
       element("form", { onsubmit: (event) => { event.preventDefault(); this.filter({ targets: event.target.targets.value }); } },
-        element("label", {}, "Targets", element("input", { name: "targets", value: params.targets ?? "", size: 12, placeholder: "0-3,7 or node[0-3]", "data-search": true, autocomplete: "off" }))),
+        element("label", {}, "Targets", this.targets = element("input", { name: "targets", "aria-describedby": "filter-fault", value: params.targets ?? "", size: 12, placeholder: "0-3,7 or node[0-3]", "data-search": true, autocomplete: "off" }))),
       element("span", { class: "buttons" }, button("−", "Zoom out (-)", () => this.gantt.zoom(1 / 0.7, 1 / 0.7)),
-        button("+", "Zoom in (+)", () => this.gantt.zoom(0.7, 0.7)), this.back));
+        button("+", "Zoom in (+)", () => this.gantt.zoom(0.7, 0.7)), this.back,
+        pictureButton("png", "timeline", () => canvasPicture(this.gantt.canvas))),
+      this.fault = element("p", { class: "answer failed", id: "filter-fault", role: "alert" }));
   }
 
-  filter(params) {
-    this.gantt.whole = true;
-    this.source.filter(params);
+  /** Colour bars by an attribute; one that the reader has chosen is kept in the address. */
+  colour(name, isChosen = false) {
+    this.by = name;
+    this.colours.querySelector("select").value = name;
+    this.gantt.colourBy(...COLOURS[name]);
+    this.drawLegend();
+    if (isChosen) choose("colour", name);
+  }
+
+  /** Unless one was chosen: the first attribute that tells jobs apart. One that does is kept. */
+  chooseColour() {
+    if (chosen("colour")) return;
+    const differs = (name) => new Set([...this.bars.values()].map(COLOURS[name][0])).size > 1;
+    const name = differs(this.by) ? this.by : Object.keys(COLOURS).find(differs) ?? this.by;
+    if (name !== this.by) this.colour(name);
+  }
+
+  /** What is refused is said by the field, and the chart stays as it is. */
+  async filter(params) {
+    const words = await this.source.filter(params);
+    if (words === null) return;
+    if (!words) this.gantt.whole = true;
+    setText(this.fault, words);
+    this.targets.setAttribute("aria-invalid", String(Boolean(words) && "targets" in params));
   }
 
   whole(whole) {
@@ -90,6 +122,7 @@ class Timeline {
     }
     this.data = whole;
     this.bars = new Map(whole.bars.map((bar) => [bar[ID], bar]));
+    this.chooseColour();
     this.draw();
     if (!this.isFitted && !whole.rows && this.gantt.whole) this.gantt.fit();
     this.isFitted = true;
@@ -101,6 +134,7 @@ class Timeline {
     Object.assign(this.data, others);
     for (const id of gone) this.bars.delete(id);
     for (const bar of bars) this.bars.set(bar[ID], bar);
+    this.chooseColour();
     this.draw();
     if (this.closer && performance.now() - this.lookedAt > AGAIN_MS) this.look();
   }
@@ -138,7 +172,7 @@ class Timeline {
       end: data.end, targets: bounds(data.ranks), cores: data.cores_per_target, sums: closer ? null : sums(data.rows),
     });
     this.drawLegend();
-    this.table(data.starts);
+    this.starts.show(data.starts);
     setText(this.note, this.summary());
   }
 
@@ -152,6 +186,8 @@ class Timeline {
     for (const bar of closer ? closer.bars : this.bars.values()) counts.set(bar[KIND], (counts.get(bar[KIND]) ?? 0) + 1);
     const parts = [...counts].map(([kind, many]) => `${number(many)} ${kind}`);
     if (data.rows && !closer) parts.push("too many jobs to draw each: the depth of colour is the share of cores in use; zoom in for jobs");
+    const outages = new Map(data.spans.filter(([, state]) => state === "planned").map(([, , from, to, note]) => [note, `${note}, ${time(from, data.now)} to ${time(to, data.now)}`]));
+    parts.push(...[...outages.values()].slice(0, OUTAGES_SAID));
     if (data.left_out) parts.push(`${number(data.left_out)} smaller ones are not drawn`);
     if (this.isEnding()) parts.push(`the instance ends ${time(data.expires, data.now)}`);
     return parts.length ? parts.join(" · ") : "Nothing runs, and nothing is planned.";
@@ -171,19 +207,6 @@ class Timeline {
       `${number(bar[CORES])} cores, ${bar[RANKS] ? `targets ${shortened(bar[RANKS])}` : "targets not chosen yet"}`,
       bar[BEFORE] ? `has changed its size ${bar[BEFORE].length === 1 ? "once" : `${number(bar[BEFORE].length)} times`}` : "",
     ].filter(Boolean);
-  }
-
-  table(starts) {
-    const { now } = this.data;
-    const kinds = ["mono", "number", "", "", "name", "number", "wide"];
-    const make = (start) => element("tr", {}, kinds.map((kind, at) =>
-      element("td", { class: kind }, at ? "" : element("a", { href: `/jobs/${encodeURIComponent(start.jobid)}` }, start.jobid))));
-    keyed(this.body, starts, (start) => start.jobid, make, (row, start) => {
-      const texts = [start.start <= now ? "now" : `in ${duration(Math.ceil(start.start - now))}`, start.promised ? "reserved" : "forecast",
-        start.user ?? "", start.name ?? "", number(start.ncores ?? 0), start.targets ? shortened(start.targets) : "not chosen yet"];
-      texts.forEach((text, at) => setText(row.children[at + 1], text));
-    });
-    reveal(this.empty, starts.length === 0);
   }
 }
 

@@ -18,13 +18,21 @@ from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.idset import Idset
 from fluxsched.core.quantities import Amounts
 from fluxsched.core.request import Request
-from fluxsched.sched.admission import AdmissionControl, Exceeded, JobIndex
 from fluxsched.sched.pool.find_fit import find_fit
 from fluxsched.sched.pool.placement import BINPACKING, Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.sorted_jobs import AdmissionTerms, PendingJob
-from fluxsched.yunikorn.tree.queue import Application, AskOptions, AskTerms, ask_of
-from fluxsched.yunikorn.tree.queue_tree import QueueTree, admits, begins_to_wait, first_exceeded, waits_no_more
+from fluxsched.sched.queue import AdmissionControl, AdmissionTerms, Exceeded, JobIndex, PendingJob
+from fluxsched.yunikorn.tree.queues import (
+    Application,
+    AskOptions,
+    AskTerms,
+    QueueTree,
+    admits,
+    ask_of,
+    begins_to_wait,
+    first_exceeded,
+    waits_no_more,
+)
 
 AskKey: TypeAlias = tuple[int, bool, float, int]
 """Higher priority first, then the originator, then what asks longest, then the lower id."""
@@ -102,7 +110,8 @@ class AskLine:
         return queue[0] if queue else None
 
     def in_order(self) -> Iterator[PendingJob]:
-        """Yield all asks of the line in order; no more than a copy of the queue is spent on those that are not taken.
+        """Yield all asks of the line in order; no more than a copy of the queue is spent on those that are not
+        taken.
         """
         yield self.first
         queue, last = self._queue.copy(), self._queue[0]

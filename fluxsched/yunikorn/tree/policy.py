@@ -43,7 +43,7 @@ from fluxsched.yunikorn.tree.preemption import (
     reservations,
     why_not_preempted,
 )
-from fluxsched.yunikorn.tree.queue import ask_of
+from fluxsched.yunikorn.tree.queues import ask_of
 
 PREEMPTING_A_PASS = 16
 """Lines of asks for which a pass looks for others to preempt."""

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from math import floor
+from typing import Any, NamedTuple
 
 from tests.chaos.observations import (
     Answered,
+    Configured,
     HostStopped,
     KeeperConnected,
     LinkEnded,
     Observation,
     ProcessEnded,
+    ProgramBegan,
+    ProgramEnded,
     Received,
     Sent,
     TaskBegan,
@@ -26,10 +30,36 @@ from tests.chaos.observations import (
     TaskShrank,
     TasksWait,
 )
+from tests.chaos.wire import idset
 
 EIO, ENODATA = 5, 61
 INSTANCE = "instance"
+DRAIN_REASON = "tests"
+"""Reason of all drains by administrators."""
+OUTAGE_REASON = "outage"
+"""Reason of all planned outages."""
+HEALTH_USER = "fluxsched:health"
+"""The user of drains that health checks make."""
+OUTAGE_SET = ("resource.outage-add", "resource.outage-update")
+SPARE_GROUP = "spares"
 SCHEDULER_PREFIX = "sched-"
+
+
+def reasons_of(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """All reasons of a drain in a status, each with its user."""
+    return line.get("reasons") or [line]
+
+
+def drained_for(status: Mapping[str, Any], reason: str) -> set[int]:
+    """The targets that are drained for this reason, perhaps for others, too."""
+    lines = status["drain"].items()
+    found = [ranks for ranks, line in lines if reason in [each.get("reason") for each in reasons_of(line)]]
+    return {rank for ranks in found for rank in idset(ranks)}
+
+
+def names_parts(payload: Mapping[str, Any]) -> bool:
+    """Whether a request to drain or undrain is about parts of targets."""
+    return bool(payload.get("cores") or payload.get("gpus"))
 
 
 class Violation(AssertionError):
@@ -43,6 +73,33 @@ class Violation(AssertionError):
 
     def __reduce__(self) -> tuple[type[Violation], tuple[str, str, float]]:
         return Violation, (self.checker, self.text, self.at_s)
+
+
+class Outage(NamedTuple):
+    """A planned outage, in seconds since the epoch; `every_s` from begin to begin, if it recurs. `ends_jobs`: what
+    crosses it ends when it begins.
+    """
+
+    targets: frozenset[int]
+    from_s: float
+    until_s: float
+    every_s: float = 0.0
+    ends_jobs: bool = False
+    queue: str = ""
+    """The queue to which it is dedicated: an outage for the jobs of all other groups."""
+    reservation: str = ""
+    """Its name if it is one: an outage for all jobs but those that name it."""
+    is_others: bool = False
+    """Whether it is a reservation for other users than those of the tests."""
+
+    def at(self, at_s: float) -> Outage | None:
+        """The occurrence that is on then, or comes next."""
+        if self.until_s > at_s:
+            return self
+        if not self.every_s:
+            return None
+        later_s = (floor((at_s - self.until_s) / self.every_s) + 1) * self.every_s
+        return self._replace(from_s=self.from_s + later_s, until_s=self.until_s + later_s)
 
 
 @dataclass(frozen=True)
@@ -60,12 +117,35 @@ class Site:
     nodes_max: Mapping[str, int] = field(default_factory=dict)
     running_max: Mapping[str, int] = field(default_factory=dict)
     """How many jobs of a queue may run at once, where there is a limit."""
+    outages: tuple[Outage, ...] = ()
+    """Those of the configuration."""
     steps_s: float = 0.0
     """By how much the clocks are stepped in all (seconds)."""
+    prolog: str = ""
+    """On which hosts of a job the prolog runs, `host` for each or `job` for the first one; empty without one."""
+    epilog: str = ""
+    """The same of the epilog."""
+    health_timeout_s: float = 0.0
+    """The time limit of health checks; 0 without any (seconds)."""
+    is_checked_at_start: bool = False
+    """Whether a host is checked before it goes online."""
+    is_slow: bool = False
+    """Whether it may take long until the instance is told of something, so that any check may have been too late, or
+    cannot be started.
+    """
     hosts: tuple[str, ...] = ()
     """The host of each rank, where each has a keeper of its own."""
     kill_timeout_s: float = 0.0
     """Time after which tasks that were asked to end are killed (seconds)."""
+
+    def nodes_of(self, queue: str) -> int:
+        """How many targets its group has by the configuration."""
+        return list(self.groups.values()).count(self.queues[queue])
+
+    @property
+    def spares(self) -> frozenset[int]:
+        """The targets that stand by to replace others."""
+        return frozenset(rank for rank, group in self.groups.items() if group == SPARE_GROUP)
 
 
 @dataclass(eq=False)
@@ -159,6 +239,12 @@ class Checker:
     def tasks_ended(self, tasks: TasksEnded) -> None:
         """They are gone from there."""
 
+    def program_began(self, program: ProgramBegan) -> None:
+        """A program of the site runs."""
+
+    def program_ended(self, program: ProgramEnded) -> None:
+        """It does not any more."""
+
     def host_stopped(self, stopped: HostStopped) -> None:
         """A host does nothing for a while."""
 
@@ -167,6 +253,9 @@ class Checker:
 
     def process_ended(self, ended: ProcessEnded) -> None:
         """A process is gone."""
+
+    def configured(self, one: Configured) -> None:
+        """The file has other outages."""
 
     def quiet(self, status: Mapping[str, Any], groups: list[dict[str, Any]]) -> None:
         """Nothing has been done for a while: what all should know by now."""
@@ -177,7 +266,8 @@ class Checker:
 
 HOOKS = (
     "asked", "answered", "given_up", "told", "replied", "link_ended", "began", "ended", "grew", "shrank",
-    "tasks_wait", "tasks_began", "tasks_ended", "host_stopped", "keeper_connected", "process_ended",
+    "tasks_wait", "tasks_began", "tasks_ended", "program_began", "program_ended", "host_stopped",
+    "keeper_connected", "process_ended", "configured",
 )  # fmt: skip
 
 
@@ -219,12 +309,18 @@ class Judges:
                 self._each("tasks_began", one)
             case TasksEnded():
                 self._each("tasks_ended", one)
+            case ProgramBegan():
+                self._each("program_began", one)
+            case ProgramEnded():
+                self._each("program_ended", one)
             case HostStopped():
                 self._each("host_stopped", one)
             case KeeperConnected():
                 self._each("keeper_connected", one)
             case ProcessEnded():
                 self._each("process_ended", one)
+            case Configured():
+                self._each("configured", one)
 
     def quiet(self, at_s: float, status: Mapping[str, Any], groups: list[dict[str, Any]]) -> None:
         """Nothing has been done for a while."""

@@ -1,4 +1,5 @@
 """Jobs get what they asked for, no more; limits of queues hold; only what may be preempted is, and when it may be.
+None starts before its begin time, or so late that it would not be over by its deadline; none is given up before that.
 
 What a job asked for stands in its jobspec under `attributes.user.chaos`, put there by the workload: cores and nodes, or
 the least and the most nodes of each part of an elastic one (`parts`).
@@ -12,6 +13,8 @@ from typing import Any
 from tests.chaos.checkers.base import SCHEDULER_PREFIX, Call, Checker, Site, Truth
 from tests.chaos.observations import Answered, TaskBegan, TaskEnded
 
+EARLY_S = 1e-3
+"""By how much times that are rounded may differ (seconds)."""
 LATE_S = 90.0
 """How long a job's tasks may outlast its time limit (seconds): clocks step, and a killed instance ends no job."""
 
@@ -85,6 +88,8 @@ class Limits(Checker):
         """
         for jobid, events in truth.eventlogs.items():
             spec = truth.specs.get(jobid)
+            if spec is not None:
+                self._times(jobid, spec["attributes"]["system"], events)
             fatal = [event for event in events if event["name"] == "exception" and event["context"]["severity"] == 0]
             job = truth.jobs.get(jobid)
             if spec is None or job is None or job["state"] != "INACTIVE":
@@ -98,5 +103,21 @@ class Limits(Checker):
                 and (is_retried or is_unfinished or kinds[:1] == ["node-failure"])
                 and "cancel" not in kinds
             )
-            if wanted != bool(job.get("requeued_as")) and "return" not in kinds:
+            if wanted != bool(job.get("requeued_as")) and "return" not in kinds and kinds[:1] != ["prolog"]:
                 raise self.broken(f"job {jobid} ended by {kinds or 'itself'}; requeue {again}, but its record is {job}")
+
+    def _times(self, jobid: int, system: dict[str, Any], events: list[dict[str, Any]]) -> None:
+        """Begin and deadline, by a clock that is stepped."""
+        begins = [one["value"] for one in system.get("dependencies", ()) if one["scheme"] == "begin-time"]
+        deadline_s = system.get("fluxsched", {}).get("deadline")
+        latest_s = inf if deadline_s is None else deadline_s - system["duration"]
+        slack_s = self.site.steps_s + EARLY_S
+        for event in events:
+            at_s, name = event["timestamp"], event["name"]
+            if name == "alloc" and any(at_s < float(begin_s) - slack_s for begin_s in begins):
+                raise self.broken(f"job {jobid} has begun at {at_s}, before {begins}")
+            if name == "alloc" and at_s > latest_s + slack_s:
+                raise self.broken(f"job {jobid} has begun at {at_s}, and its deadline is {deadline_s}: {system}")
+            is_given_up = name == "exception" and event["context"]["type"] == "deadline"
+            if is_given_up and (at_s < latest_s - slack_s or any(one["name"] == "alloc" for one in events)):
+                raise self.broken(f"job {jobid} was given up at {at_s} for its deadline {deadline_s}: {events}")

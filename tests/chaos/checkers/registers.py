@@ -1,4 +1,4 @@
-"""What was set, by whom it may have been set, and what a read may therefore find: drains, groups, queues, urgencies.
+"""What was set, by whom it may have been set, and what a read may therefore find.
 
 Each thing that can be set is a register. A write may take effect at any time between request and answer; one whose
 connection ended, until `LATEST_S` later or until the instance ended.
@@ -7,14 +7,12 @@ connection ended, until `LATEST_S` later or until the instance ended.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
 
-from tests.chaos.checkers.base import INSTANCE, Call, Site
+from tests.chaos.checkers.base import INSTANCE, Call
 from tests.chaos.observations import ProcessEnded
-from tests.chaos.wire import idset
 
 LATEST_S = 60.0
 """How long after its connection ended a request may still be handled (seconds): more than any delay of a message."""
@@ -56,23 +54,18 @@ class Register:
 
 
 Key = tuple[str, Hashable]
+WritesOf = Callable[[Call], Iterable[tuple[Key, Hashable]]]
 
 
 class Registers:
-    """Registers by what they are and of what."""
+    """Registers by what they are and of what; `writes_of` returns what a request sets."""
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
+    def __init__(self, writes_of: WritesOf) -> None:
         self.all: dict[Key, Register] = defaultdict(Register)
+        self._writes_of = writes_of
         self._open: dict[Call, list[tuple[Key, Write]]] = {}
         self._excluding: dict[Hashable, list[Write]] = defaultdict(list)
         """Undrains that come with the arrival in `exclude`, whenever that is."""
-        for rank, group in site.groups.items():
-            self.first(("drain", rank), False)
-            self.first(("group", rank), group)
-        for queue in site.queues:
-            self.first(("start", queue), True)
-            self.first(("enable", queue), True)
 
     def first(self, key: Key, value: Hashable, asked_s: float = -inf, end_s: float = -inf) -> None:
         """What it is before all writes."""
@@ -101,24 +94,7 @@ class Registers:
         self.all["drain", rank].writes.append(write)
         self._excluding[rank].append(write)
 
-    def _writes_of(self, call: Call) -> Iterator[tuple[Key, Hashable]]:
-        payload = call.payload or {}
-        match call.topic:
-            case "resource.drain" | "resource.undrain":
-                for rank in idset(payload["targets"]):
-                    yield ("drain", rank), call.topic == "resource.drain"
-            case "resource.assign" | "resource.include":
-                for rank in idset(payload["targets"]):
-                    group = payload.get("group") or self.site.groups[rank]
-                    yield ("group", rank), group
-            case "job-manager.queue-start" | "job-manager.queue-enable":
-                what = call.topic.rpartition("-")[2]
-                for queue in self.site.queues if payload.get("all") else [payload.get("name") or ""]:
-                    yield (what, queue), payload[what]
-            case "job-manager.urgency":
-                yield ("urgency", payload["id"]), payload["urgency"]
-
-    def answered(self, call: Call, payload: Any, errnum: int, now_s: float) -> None:
+    def answered(self, call: Call, errnum: int, now_s: float) -> None:
         """A write is sure, or has not happened."""
         for key, write in self._open.pop(call, ()):
             if errnum:
@@ -128,8 +104,6 @@ class Registers:
                 if key[0] == "group" and write.value != "exclude":
                     for undrain in self._excluding.pop(key[1], ()):  # it went elsewhere, or has been there
                         undrain.end_s = now_s
-        if call.topic == "job-manager.submit" and not errnum:
-            self.first(("urgency", payload["id"]), call.payload.get("urgency", 16), call.asked_s, now_s)
 
     def given_up(self, call: Call, now_s: float) -> None:
         """It may have happened, or still may for a while."""

@@ -17,16 +17,15 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 import msgpack
 
-from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import GroupChange, ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError, RPCError
-from fluxsched.jobs import effects as jobs
+from fluxsched.jobs import states as jobs
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.queues import QueueConfig
 from fluxsched.protocol import framing
-from fluxsched.protocol.messages import sched as alloc
+from fluxsched.protocol.messages import jobs as alloc
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.messages.resource import AcquireRequest
 from fluxsched.protocol.sessions import AcquireClient, AcquireServer, to_messages
@@ -272,8 +271,9 @@ class ResourceMachine:
     def _remembered(self) -> Symbol:
         """What people were answered: which targets they have drained, and where each belongs."""
         module = self.module
-        goals, drained = module._groups.goals, module._drains.drained  # what is excluded is no longer drained
-        return mask(drained - module._drains.made_for_move(drained) - goals[EXCLUDE]), _by_name(goals)
+        goals, drains = module._groups.goals, module._drains  # what is excluded is no longer drained
+        drained = drains.having(drains.drained, lambda each: not each.for_move)
+        return mask(drained - goals[EXCLUDE]), _by_name(goals)
 
     def _perform(self, effects: list[resource_effects.ResourceEffect]) -> None:
         for one in effects:
@@ -306,7 +306,8 @@ class ResourceMachine:
             mask(groups.waiting),
             frozenset((name, mask(Idset.of([rank]))) for rank, name in groups.assigned.items()),
             mask(drains.drained),
-            mask(drains.made_for_move(drains.drained)),
+            mask(drains.having(drains.drained, lambda each: each.for_move)),
+            mask(drains.having(drains.drained, lambda each: not each.for_move)),
             mask(monitor.online),
             frozenset((jobid, mask(ranks)) for jobid, ranks in module._target_use._jobs.items()),
             frozenset(module._target_use._raised),
@@ -734,9 +735,7 @@ class SchedulerMachine:
         waiting = frozenset(job.jobid for queue in group.queues.values() for job in queue.jobs.everyone())
         aside = frozenset(group.set_aside)
         free = Idset.of([rank for rank in pool.ranks if pool.free_ids(rank)[0]])
-        held = frozenset(
-            (one.jobid, mask(Idset.of(one.parts)), one.must_end) for one in ledger
-        )
+        held = frozenset((one.jobid, mask(Idset.of(one.parts)), one.must_end) for one in ledger)
         known = waiting | aside | {one.jobid for one in ledger}
         asked = frozenset((jobid, self._asked.get(jobid)) for jobid in waiting | aside)
         state = (

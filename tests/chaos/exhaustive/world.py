@@ -530,5 +530,3 @@ class _Turn:
         for other, used in (*self._tasks.items(), *self._world.jobs.facts[self._jobs][1]):
             if used & targets and other != jobid and (told[1] or groups.get(other) == told[0]):
                 raise broken(f"acquirer {at} gives job {jobid} {targets}, of which job {other} has some")
-
-

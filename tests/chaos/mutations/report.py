@@ -8,18 +8,21 @@ from typing import NamedTuple
 
 from tests.chaos.exhaustive.search import explore
 from tests.chaos.mutations.sabotage import Sabotage, sabotaged
+from tests.chaos.mutations.table import BOOKINGS, FEASIBLE, HEALTH, SABOTAGES
 from tests.chaos.mutations.table import HOSTS as OF_HOSTS
-from tests.chaos.mutations.table import SABOTAGES
 from tests.chaos.runs import crash_points, host_points
-from tests.chaos.runs.plan import CRASH_POINTS, HOST_POINTS, HOSTS, SMALL_SEEDS, make_plan
+from tests.chaos.runs.plan import BOOKED, CRASH_POINTS, HOST_POINTS, HOSTS, SMALL_SEEDS, make_plan
 from tests.chaos.runs.run import run
 
 SEEDS = (
-    *range(80),
+    *range(SMALL_SEEDS),
     *range(CRASH_POINTS, CRASH_POINTS + crash_points.COUNT),
     *range(SMALL_SEEDS, SMALL_SEEDS + 120),
+    *range(HOSTS, HOSTS + 120),
 )
 """These are tried, small ones first."""
+BOOKED_SEEDS = range(BOOKED, BOOKED + 200)
+"""These are short, and have what the first do not have."""
 HOST_SEEDS = range(HOSTS, HOSTS + 300)
 """And these, after the one that was made for it, for what only hosts with keepers of their own can notice."""
 
@@ -37,6 +40,10 @@ class Noticed(NamedTuple):
 
 def seeds_for(one: Sabotage) -> Sequence[int]:
     """Those that are tried for a sabotage."""
+    if one in HEALTH:
+        return HOST_SEEDS
+    if one in BOOKINGS + FEASIBLE:
+        return BOOKED_SEEDS
     return (HOST_POINTS + list(host_points.POINTS).index(one.name), *HOST_SEEDS) if one in OF_HOSTS else SEEDS
 
 

@@ -24,7 +24,7 @@ LAWS = (
     ),
     Sabotage(
         "a grow shall have online and offline targets", _STREAM,
-        "str(change.offline & joined)\n        made.append(Grow", "''\n        made.append(Grow",
+        "str(change.offline & joined)\n        outages", "''\n        outages",
     ),
     Sabotage(
         "a grow shall have the resources to add", f"{_RESOURCE}.changes:Session.change", "self.targets = members",

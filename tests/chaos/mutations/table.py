@@ -49,8 +49,12 @@ RESOURCE = (
         'self._out.save("drain", self._targets.key(rank), None)', "pass",
     ),
     Sabotage(
-        "lose a drain at a restart", f"{_RESOURCE}.drain:Drains._overwrite",
-        'self._out.save("drain", self._targets.key(rank), made.to_row())', "pass",
+        "lose a drain at a restart", f"{_RESOURCE}.drain:Drains._put",
+        'self._out.save("drain", self._targets.key(rank), _to_row(reasons))', "pass",
+    ),
+    Sabotage(
+        "forget why a target is drained when a reason is added", f"{_RESOURCE}.drain:Drains.add",
+        "(*before[:at], mine, *before[at + 1 :])", "(mine,)",
     ),
     Sabotage(
         "undrain one target too many", f"{_RESOURCE}.drain:Drains.undrain",
@@ -123,7 +127,7 @@ JOBS = (
         "self.answer(request, response(jobid))", "request.respond(response(jobid))",
     ),
     Sabotage(
-        "count jobs again that are counted", "fluxsched.history.accounting:JobAccounting.write",
+        "count jobs again that are counted", "fluxsched.history:JobAccounting.write",
         'self._store.change("all is counted")', "pass",
     ),
     Sabotage(
@@ -206,7 +210,7 @@ ELASTIC = (
     ),
     Sabotage(
         "forget at a restart what a job is to leave", "fluxsched.services.job_effects:JobEffects.resume",
-        "grace_s, job.going, job.perilog)", "grace_s, EMPTY, job.perilog)",
+        "grace_s, job.going, job.perilog, job.freed)", "grace_s, EMPTY, job.perilog, job.freed)",
     ),
     Sabotage(
         "do not take back a grow that failed", "fluxsched.scheduler.session:answered",
@@ -250,18 +254,283 @@ SCHEDULERS = (
 
 LIMITS = (
     Sabotage(
-        "count no job that starts", f"{_SCHED}.hooks.limits:RunningLimits.reserve",
+        "count no job that starts", f"{_SCHED}.hooks:RunningLimits.reserve",
         "self._book(job.jobid, keys, amounts)", "pass",
     ),
     Sabotage(
-        "count no job that ran before", f"{_SCHED}.hooks.limits:RunningLimits.post_bind",
+        "count no job that ran before", f"{_SCHED}.hooks:RunningLimits.post_bind",
         "if job.adopted:", "if False:",
     ),
     Sabotage(
-        "free what runs on", f"{_SCHED}.hooks.limits:RunningLimits.resized", "self._book(jobid, keys, after)", "pass",
+        "free what runs on", f"{_SCHED}.hooks:RunningLimits.resized", "self._book(jobid, keys, after)", "pass",
     ),
 )  # fmt: skip
 """These need sites with limits, of which one in five seeds has some."""
+
+OUTAGES = (
+    Sabotage(
+        "start jobs that cross an outage", "fluxsched.core.outages:Outages.barred",
+        "bisect_left(self._begins, end_s)", "bisect_left(self._begins, start_s)",
+    ),
+    Sabotage(
+        "tell schedulers of no outage", f"{_RESOURCE}.module:ResourceModule._done",
+        "self._sessions.outages, self._sessions.parts = self.outages.value, self.parts.value",
+        "self._sessions.parts = self.parts.value",
+    ),
+    Sabotage(
+        "tell a new scheduler of no outage", f"{_RESOURCE}.changes:Sessions.open",
+        "outages, parts = known or None,", "outages, parts = None,",
+    ),
+    Sabotage(
+        "lose an outage at a restart", f"{_RESOURCE}.outages:PlannedOutages._put",
+        "self._out.save(\"outage\", outage.name, row)", "pass",
+    ),
+    Sabotage(
+        "lose that an outage was called off at a restart", f"{_RESOURCE}.outages:PlannedOutages.remove",
+        "self._out.save(\"outage\", name, None)", "pass",
+    ),
+    Sabotage(
+        "answer an outage before it is stored", "fluxsched.services.outages:OutageService._add",
+        "self._resource.answer(request, OutageAddResponse(outage.name))",
+        "request.respond(OutageAddResponse(outage.name))",
+    ),
+    Sabotage(
+        "begin no outage", f"{_RESOURCE}.outages:PlannedOutages._begin",
+        "self._keep(record, record.outage.targets, now_s)", "pass",
+    ),
+    Sabotage(
+        "keep targets drained after their outage", f"{_RESOURCE}.outages:PlannedOutages._end",
+        "self._give_back(record, None, now_s)", "pass",
+    ),
+    Sabotage(
+        "undrain at the end of an outage what others have drained", f"{_RESOURCE}.outages:PlannedOutages._lift",
+        ", which=lambda each: each.outage == name", "",
+    ),
+    Sabotage(
+        "tell nobody of what is dedicated to others", "fluxsched.core.outages:seen_by",
+        "        return outages\n", "        return Outages([each for each in outages.all if not each.group])\n",
+    ),
+    Sabotage(
+        "give dedicated targets to nobody", f"{_RESOURCE}.outages:PlannedOutages._keep",
+        "self._dedicate(self._of[outage.name], targets & there, now_s)", "pass",
+    ),
+    Sabotage(
+        "keep dedicated targets", f"{_RESOURCE}.outages:PlannedOutages._give_back",
+        "self._assign(Idset.of(ranks), home, True, record.user, now_s)", "pass",
+    ),
+    Sabotage(
+        "lose at a restart from where dedicated targets came", f"{_RESOURCE}.outages:PlannedOutages._put",
+        'row["homes"] = dict(record.homes)', "pass",
+    ),
+    Sabotage(
+        "leave jobs running that an outage is to end", "fluxsched.services.outages:MovedEnds._move",
+        "expiration_s != job.expiration_s", "False",
+    ),
+)  # fmt: skip
+"""These need outages, which half of the seeds have (workload/maintenance.py)."""
+
+BOOKINGS = (
+    Sabotage(
+        "start any job in a reservation", f"{_SCHED}.pool.pool:Pool.outages_for",
+        "if not name:\n        return self.outages",
+        "if not name:\n        return Outages([each for each in self.outages.all if not each.is_reservation])",
+    ),
+    Sabotage(
+        "start jobs outside of the reservation that they name", "fluxsched.core.outages:Outages.inside",
+        "made.all = (*rest, around)", "made.all = (*rest,)",
+    ),
+    Sabotage(
+        "accept jobs for the reservations of others", "fluxsched.jobs.requests:Reservations.awaited",
+        "if there.users and userid not in there.users:", "if False:",
+    ),
+    Sabotage(
+        "let jobs wait for a reservation that is over", "fluxsched.jobs.requests:Reservations.change",
+        "self._lifecycle.fail(job, RESERVATION, f\"reservation {name!r} is over, or was removed\")", "pass",
+    ),
+    Sabotage(
+        "reserve a target twice", f"{_RESOURCE}.outages:PlannedOutages._check",
+        "both = other.targets & outage.targets if other.name != outage.name else EMPTY", "both = EMPTY",
+    ),
+    Sabotage(
+        "drain what is reserved", f"{_RESOURCE}.outages:PlannedOutages._keep",
+        "if outage.group or outage.is_reservation:", "if outage.group:",
+    ),
+    Sabotage(
+        "forget that an outage is a reservation", "fluxsched.core.outages:Outage.to_json",
+        'row |= {"reservation": True, "users": list(self.users)}', "pass",
+    ),
+    Sabotage(
+        "start jobs too late for their deadline", "fluxsched.jobs.lifecycle:Lifecycle.due",
+        "self.fail(job, kind, f\"it {over} {by}{limit}\")", "pass",
+    ),
+    Sabotage(
+        "give jobs up before it is too late", "fluxsched.jobs.lifecycle:Lifecycle._last_end",
+        "job.jobspec.deadline_s\n", "job.jobspec.deadline_s - job.duration_s / 2\n",
+    ),
+    Sabotage(
+        "begin jobs before their time", "fluxsched.jobs.dependencies:DependencyIndex.due",
+        "while self._times and self._times[0][0] <= now_s:", "while self._times:",
+    ),
+    Sabotage(
+        "take no outage from the configuration", f"{_RESOURCE}.outages:PlannedOutages.configure",
+        "for outage in wanted.values():", "for outage in ():",
+    ),
+    Sabotage(
+        "keep an outage that the configuration no longer has", f"{_RESOURCE}.outages:PlannedOutages.configure",
+        "elif record.is_configured or outage is not None:", "elif outage is not None:",
+    ),
+)  # fmt: skip
+"""These need reservations, deadlines or outages of the configuration, which later seeds have."""
+
+PARTS = (
+    Sabotage(
+        "place jobs on drained parts", f"{_SCHED}.engine.scheduler:Scheduler.updated",
+        "if parts is not None and drain_parts(at, parts):", "if False:",
+    ),
+    Sabotage(
+        "tell schedulers of no drained part", f"{_RESOURCE}.module:ResourceModule._done",
+        "self._sessions.outages, self._sessions.parts = self.outages.value, self.parts.value",
+        "self._sessions.outages = self.outages.value",
+    ),
+    Sabotage(
+        "tell a new scheduler of no drained part", f"{_RESOURCE}.changes:Sessions.open",
+        "known or None, self.parts or None", "known or None, None",
+    ),
+    Sabotage(
+        "lose a drain of parts at a restart", f"{_RESOURCE}.parts:PartDrains._put",
+        'self._out.save("parts", self._targets.key(rank), row)', "pass",
+    ),
+    Sabotage(
+        "lose an undrain of parts at a restart", f"{_RESOURCE}.parts:PartDrains._put",
+        'self._out.save("parts",', 'row is None or self._out.save("parts",',
+    ),
+    Sabotage(
+        "undrain one part too many", f"{_RESOURCE}.parts:PartDrains.undrain",
+        "_without(self._of[rank], wanted.parts, wanted.concerns)", "()",
+    ),
+    Sabotage(
+        "keep parts drained whose time is over", f"{_RESOURCE}.parts:PartDrains.next_s",
+        "min([each.until_s for rank in self._timed for each in self._of[rank]], default=inf)", "inf",
+    ),
+    Sabotage(
+        "leave a target in use that has no core left", f"{_RESOURCE}.changes:Moves.usable",
+        " - self._parts.exhausted", "",
+    ),
+    Sabotage(
+        "let drained parts be free when jobs leave them", f"{_SCHED}.engine.scheduler:drain_parts",
+        "group.ledger.claim_again(changed, pool)", "pass",
+    ),
+)  # fmt: skip
+"""These need drains of parts, which a third of the seeds has."""
+
+_SPARES = f"{_RESOURCE}.spares:SpareTargets"
+SPARES = (
+    Sabotage(
+        "replace a target by one of another shape", f"{_SPARES}._fits",
+        "if resources.children(spare) != resources.children(rank):", "if False:",
+    ),
+    Sabotage(
+        "replace a target twice", f"{_SPARES}.settle",
+        " - Idset.of([each.replaces for each in self if each.replaces is not None])", "",
+    ),
+    Sabotage("replace nothing", f"{_SPARES}.settle", ", *self._replace(lacking, now_s)]", "]"),
+    Sabotage(
+        "replace what a planned outage drains", f"{_SPARES}._failed", "self._drains.unplanned", "self._drains.drained",
+    ),
+    Sabotage(
+        "leave a spare in service that is not needed", f"{_SPARES}._sent_home", " and self._is_missing(use)", "",
+    ),
+    Sabotage(
+        "leave a spare in service that is out itself", f"{_SPARES}._sent_home", "self._is_usable(rank, use) and ", "",
+    ),
+    Sabotage(
+        "send a spare home while a job runs on it", f"{_SPARES}._sent_home", "spare, True, None", "spare, False, None",
+    ),
+    Sabotage(
+        "forget at a restart what a spare replaces", f"{_SPARES}._assign", '{"group": name} | (more or {})',
+        '{"group": name}',
+    ),
+)  # fmt: skip
+"""These need spares, which a fifth of the seeds has."""
+
+FEASIBLE = (
+    Sabotage(
+        "count spares beside what they replace", f"{_SCHED}.pool.pool:Pool.feasible",
+        "if replaced in self]", "if False]",
+    ),
+)  # fmt: skip
+"""This needs a target with a spare, and a job that is too large by one."""
+
+_HEALTH = "fluxsched.services.health:HealthChecks"
+HEALTH = (
+    Sabotage(
+        "drain no host whose check has failed", f"{_HEALTH}._ended", "self._drain(host, end.reason(program))", "pass",
+    ),
+    Sabotage(
+        "drain a host at the first time-out", f"{_HEALTH}._ended", " and not 0 < state.timeouts < TIMEOUTS_MAX", "",
+    ),
+    Sabotage(
+        "drain a host of which a check knows nothing", f"{_HEALTH}._ended", " and end.exit_code != UNKNOWN_CODE", "",
+    ),
+    Sabotage("leave a host drained that is good again", f"{_HEALTH}._ended", "self._undrain(host)", "pass"),
+    Sabotage(
+        "use a host before its check has ended", f"{_HEALTH}.set_present", "state.is_arriving = True",
+        "state.is_arriving = True; self._online(host, True)",
+    ),
+    Sabotage(
+        "undrain what a person has drained", f"{_RESOURCE}.module:ResourceModule.undrain_good",
+        ', which=lambda each: each.source == ("program", user)', "",
+    ),
+    Sabotage("check a host twice at a time", f"{_HEALTH}._check_now", " and not state.number", ""),
+)  # fmt: skip
+"""These need hosts that an engine holds, a third of which checks their health."""
+
+_PERILOG = "fluxsched.executor.perilog:PerilogExecutor"
+PROGRAMS = (
+    Sabotage(
+        "start tasks before the prolog has ended", f"{_PERILOG}._prepare",
+        "self._run(job, prolog, \"prolog\", self._prepared)",
+        "self._run(job, prolog, \"prolog\", lambda job: None); self._prepared(job)",
+    ),
+    Sabotage(
+        "start tasks though the prolog has failed", f"{_PERILOG}._prepared", "elif job.status:", "elif False:",
+    ),
+    Sabotage(
+        "run the prolog on the first host alone", f"{_PERILOG}._run",
+        "hosts if program.is_per_host else hosts[:1]", "hosts[:1]",
+    ),
+    Sabotage(
+        "do not run the prolog again that an instance has left", f"{_PERILOG}.resume",
+        "then.append(partial(self._prepare, kept))", "then.append(partial(self._start_tasks, kept))",
+    ),
+    Sabotage(
+        "free a job whose epilog an instance has left", f"{_PERILOG}.resume",
+        "then.append(partial(self._clean, kept))", "then.append(partial(self._freed, jobid))",
+    ),
+    Sabotage(
+        "free a job before its epilog has ended", f"{_PERILOG}._clean_later",
+        "self._reports.stored(partial(self._clean, job))",
+        "self._reports.stored(partial(self._clean, job)); self._said.freed(jobid)",
+    ),
+    Sabotage(
+        "drain no host where the epilog of a job fails that was canceled", f"{_PERILOG}._ended",
+        'what == "epilog" or not job.is_ending', "not job.is_ending",
+    ),
+    Sabotage("run no epilog", f"{_PERILOG}._clean", "if self._epilog is None:", "if True:"),
+    Sabotage(
+        "drain no host where a program has failed", f"{_PERILOG}._ended", "self._said.drain(host, reason, what)",
+        "pass",
+    ),
+    Sabotage(
+        "let a job go whose prolog has failed", "fluxsched.jobs.job:Job.is_due_again",
+        "not self.is_unprepared or self.prologs < PROLOG_RETRIES", "not self.is_unprepared",
+    ),
+    Sabotage(
+        "try a job again for ever whose prolog fails", "fluxsched.jobs.job:Job.is_due_again",
+        "not self.is_unprepared or self.prologs < PROLOG_RETRIES", "True",
+    ),
+)  # fmt: skip
+"""These need a prolog or an epilog, which one in seven seeds has."""
 
 SHELL = (
     Sabotage(
@@ -310,7 +579,7 @@ STORE = (
     Sabotage("take rows of jobs for intact", "fluxsched.store.jobs:_check", "not is_intact(row)", "False"),
     Sabotage("take settings for intact", "fluxsched.store.repair:decode_saved", "not is_intact", "False"),
     Sabotage(
-        "name no damaged history", "fluxsched.history.samples:damaged_history",
+        "name no damaged history", "fluxsched.history:damaged_history",
         "if not is_intact(row)", "if False",
     ),
     Sabotage(
@@ -369,4 +638,7 @@ HOSTS = (
 )  # fmt: skip
 """These need hosts of their own, and have a disaster each that is made for them (runs/host_points.py)."""
 
-SABOTAGES = RESOURCE + JOBS + ELASTIC + SCHEDULERS + LIMITS + SHELL + STORE + HOSTS
+SABOTAGES = (
+    *RESOURCE, *JOBS, *ELASTIC, *SCHEDULERS, *LIMITS, *OUTAGES, *BOOKINGS, *PARTS, *SPARES, *FEASIBLE, *PROGRAMS,
+    *SHELL, *STORE, *HEALTH, *HOSTS,
+)  # fmt: skip

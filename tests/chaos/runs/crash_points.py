@@ -1,5 +1,5 @@
 """Made by hand: an elastic job grows and shrinks, and a process dies at one of its effects after one of the steps; or
-administrators drain, move, stop and ask, and one dies then.
+administrators drain, move, stop, ask and plan, and one dies then.
 
 In the last ones the job is canceled while it grows, so that the growth fails.
 """
@@ -9,7 +9,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from tests.chaos.checkers.base import OUTAGE_REASON
 from tests.chaos.faults.faults import AT, Fault
+from tests.chaos.observations import EPOCH_S
 from tests.chaos.steps import ORDERS, RESIZES
 from tests.chaos.workload.actions import Action
 from tests.chaos.workload.generated import ADMINISTRATOR, USERS
@@ -62,7 +64,10 @@ def _resized() -> list[Action]:
 
 
 def _ordered() -> list[Action]:
-    """One of its targets is drained, one is to leave its group, and the queue is stopped in which one waits."""
+    """One of its targets is drained, one is to leave its group, the queue is stopped in which one waits, and an outage
+    is planned.
+    """
+    outage = {"name": "upd", "targets": "3", "from": EPOCH_S + 150.0, "until": EPOCH_S + 160.0, "reason": OUTAGE_REASON}
     return [
         *_grows(120.0),
         Action(60.0, ADMINISTRATOR, "resource.drain", {"targets": "0", "reason": "tests"}),
@@ -70,4 +75,5 @@ def _ordered() -> list[Action]:
         Action(80.0, BOB, "submit", SHORT | {"nodes": NODES - 2}),
         Action(85.0, ADMINISTRATOR, "job-manager.queue-start", {"name": "batch", "start": False, "reason": "tests"}),
         Action(95.0, ADMINISTRATOR, "module.stats", {"name": "sched-main"}),
+        Action(105.0, ADMINISTRATOR, "resource.outage-add", outage),
     ]

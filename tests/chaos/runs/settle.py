@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from tests.chaos.checkers.base import Truth, Violation
+from tests.chaos.checkers.base import HEALTH_USER, OUTAGE_REASON, SPARE_GROUP, Truth, Violation
 from tests.chaos.wire import cores_of, idset, text_of
 from tests.chaos.workload.actions import jobspec
 from tests.chaos.workload.sites import ChaosSite
@@ -24,6 +24,13 @@ EVENTS_KEPT = 100_000
 
 TRIES = 3
 """How often it is looked whether all know what is true, with `LOOK_S` between."""
+
+LOOKED_AT: tuple[tuple[str, Any], ...] = (
+    ("job-manager.list", {"max_entries": EVENTS_KEPT}),
+    ("resource.groups", None),
+    ("resource.status", None),
+    ("resource.outage-list", None),
+)
 
 Quiet = Callable[[float, Mapping[str, Any], list[dict[str, Any]]], None]
 
@@ -94,22 +101,26 @@ class Settling:
 
     def _order(self) -> None:
         self._leave()
-        all_targets = text_of(set(range(self._site.hosts)))
-        self._user.call("resource.include", {"targets": all_targets})
-        self._user.call("resource.undrain", {"targets": all_targets, "mode": "update"})
+        self._back()
         self._user.call("job-manager.queue-start", {"all": True, "start": True})
         self._user.call("job-manager.queue-enable", {"all": True, "enable": True})
         self.world.at(self.world.now_s + LOOK_S, self._look)
 
+    def _back(self) -> None:
+        """Have the targets where they belong, and in use; those of outages and health checks are so by themselves."""
+        targets = set(range(self._site.hosts))
+        self._user.call("resource.include", {"targets": text_of(targets)})
+        for ranks, line in self._read["resource.status"]["drain"].items():
+            if line.get("reason") != OUTAGE_REASON and line.get("user") != HEALTH_USER:
+                self._user.call("resource.undrain", {"targets": ranks, "mode": "update"})
+        for line in self._read["resource.status"].get("parts", ()):
+            parts = {"cores": line.get("cores", ""), "gpus": line.get("gpus", "")}
+            self._user.call("resource.undrain", {"targets": line["targets"], "mode": "update"} | parts)
+
     def _look(self) -> None:
         self._read.clear()
-        self._missing = 3
-        calls = (
-            ("job-manager.list", {"max_entries": EVENTS_KEPT}),
-            ("resource.groups", None),
-            ("resource.status", None),
-        )
-        for topic, payload in calls:
+        self._missing = len(LOOKED_AT)
+        for topic, payload in LOOKED_AT:
             self._user.call(topic, payload, partial(self._looked, topic))
         if not self._user.is_connected:
             self.world.at(self.world.now_s + LOOK_S, self._look)
@@ -120,29 +131,31 @@ class Settling:
             self._read[topic] = answer
         if self._missing:
             return
-        has_ended = len(self._read) == 3 and self._has_ended()
+        has_ended = len(self._read) == len(LOOKED_AT) and self._has_ended()
         if has_ended and not self._has_tried:
             self._has_tried = True
             self._try_hosts()
             self.world.at(self.world.now_s + LOOK_S, self._look)
-        elif has_ended or (len(self._read) == 3 and self.world.now_s > self._until_s):
+        elif has_ended or (len(self._read) == len(LOOKED_AT) and self.world.now_s > self._until_s):
             self._ask_truth()
         else:
-            if len(self._read) == 3:
+            if len(self._read) == len(LOOKED_AT):
                 self._help()
             self.world.at(self.world.now_s + LOOK_S, self._look)
 
     def _has_ended(self) -> bool:
         jobs, groups = self._read["job-manager.list"]["jobs"], self._read["resource.groups"]["groups"]
         ended = all(job["state"] == "INACTIVE" for job in jobs)
-        return ended and not any(group["leaving"] or group["incoming"] for group in groups) and self._is_served()
+        moves = any(group["leaving"] or group["incoming"] for group in groups)
+        plans = self._read["resource.outage-list"]["outages"]  # one that begins changes what is true while it is read
+        return ended and not moves and not plans and self._is_served()
 
     def _try_hosts(self) -> None:
         """Send a job to each host, which must run it whatever has become of it before."""
         queues = {group: queue for queue, group in self._site.site.queues.items() if queue != "debug"}
         bank = next(iter(self._site.banks), None)
         for group in self._read["resource.groups"]["groups"]:
-            for rank in idset(group["targets"]):
+            for rank in idset(group["targets"]) - self._site.site.spares:
                 spec = jobspec(cores=1, nodes=1, run_s=0.1, duration_s=0.0, queue=queues[group["name"]], bank=bank)
                 spec["attributes"]["system"]["constraints"] = {"ranks": [str(rank)]}
                 self._user.call("job-manager.submit", {"jobspec": spec, "urgency": 16})
@@ -155,10 +168,17 @@ class Settling:
         )
 
     def _help(self) -> None:
-        """What keeps jobs waiting and is no fault: a hold, a group without a scheduler, a request that was lost."""
+        """What keeps jobs waiting and is no fault: a hold, a group without a scheduler, a request that was lost, an
+        outage that recurs for ever, and a job that is too large, which may wait if its scheduler was away.
+        """
+        for outage in self._read["resource.outage-list"]["outages"]:
+            if outage.get("every"):
+                self._user.call("resource.outage-remove", {"name": outage["name"]})
         for job in self._read["job-manager.list"]["jobs"]:
             if job["state"] != "INACTIVE" and job["urgency"] == 0:
                 self._user.call("job-manager.urgency", {"id": job["id"], "urgency": 16})
+            elif job["state"] == "SCHED" and (job.get("nodes_asked") or 0) > self._site.site.nodes_of(job["queue"]):
+                self._user.call("job-manager.cancel", {"id": job["id"]})
         for group in self._read["resource.groups"]["groups"]:
             if group["name"] in ("default", "lab") and not group["acquired"]:
                 name = f"sched-late-{group['name']}"
@@ -166,12 +186,11 @@ class Settling:
         misplaced = any(
             group["targets"] or group["incoming"]
             for group in self._read["resource.groups"]["groups"]
-            if group["name"] not in ("default", "lab")
+            if group["name"] not in ("default", "lab", SPARE_GROUP)
         )
-        if misplaced or self._read["resource.status"]["drain"]:
-            all_targets = text_of(set(range(self._site.hosts)))
-            self._user.call("resource.include", {"targets": all_targets})
-            self._user.call("resource.undrain", {"targets": all_targets, "mode": "update"})
+        status = self._read["resource.status"]
+        if misplaced or status["drain"] or status.get("parts"):
+            self._back()
 
     # ---- the truth
 

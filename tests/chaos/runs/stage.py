@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from fluxsched.errors import Disconnected
 from tests.chaos.workload.user import Connection
@@ -27,6 +28,10 @@ class Stage:
     def when(self, step: str, call: Callable[[], None]) -> None:
         """Have `call` run at the next step of that kind."""
         self._world.when(step, call)
+
+    def configure(self, outages: tuple[dict[str, Any], ...]) -> None:
+        """Write these outages into the configuration file."""
+        self._world.configure(outages)
 
     def connect(self, actor: str) -> Connection | None:
         """A connection to the instance; None while there is none."""

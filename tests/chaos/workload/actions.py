@@ -33,11 +33,16 @@ def jobspec(
     requeue: int = 0,
     after: str | None = None,
     parts: dict[str, tuple[int, int]] | None = None,
+    gpus: int = 0,
+    reservation: str | None = None,
+    begin_s: float | None = None,
+    deadline_s: float | None = None,
 ) -> dict[str, Any]:
     """A jobspec (RFC 14); with `nodes` so many with `cores` each, else `cores` anywhere. `parts` makes it an elastic
-    one of whole nodes: from so many to so many of each.
+    one of whole nodes: from so many to so many of each. Begin and deadline are times since the epoch.
     """
-    slot = {"type": "slot", "label": "task", "count": 1, "with": [{"type": "core", "count": cores}]}
+    own = [{"type": "core", "count": cores}] + ([{"type": "gpu", "count": gpus}] if gpus else [])
+    slot = {"type": "slot", "label": "task", "count": 1, "with": own}
     system: dict[str, Any] = {"queue": queue, "duration": duration_s}
     if bank is not None:
         system["bank"] = bank
@@ -48,6 +53,11 @@ def jobspec(
     if after is not None:
         scheme, _, value = after.partition(":")
         system["dependencies"] = [{"scheme": scheme, "value": value}]
+    elif begin_s is not None:
+        system["dependencies"] = [{"scheme": "begin-time", "value": str(begin_s)}]
+    bounds = {"reservation": reservation, "deadline": deadline_s}
+    if bounds := {key: value for key, value in bounds.items() if value is not None}:
+        system["fluxsched"] = {**system.get("fluxsched", {}), **bounds}
     if simulated:
         system["exec"] = {"test": {"run_duration": run_s}}
     if parts is not None:

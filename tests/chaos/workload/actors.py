@@ -96,8 +96,12 @@ class Administrator:
         self.user = User(world, name)
 
     def act(self, number: int, verb: str, arguments: dict[str, Any]) -> None:
-        """The verb is the topic."""
-        self.user.call(verb, arguments or None)
+        """The verb is the topic; or the file is written, and read."""
+        if verb != "configure":
+            self.user.call(verb, arguments or None)
+        elif self.user.is_connected:
+            self.user.world.configure(arguments["outages"])
+            self.user.call("config.reload", {})
 
 
 class Watcher:
@@ -114,6 +118,7 @@ class Watcher:
         """Now and then, at what administrators change."""
         self.user.call("resource.status")
         self.user.call("resource.groups")
+        self.user.call("resource.outage-list")
         self._world.at(self._world.now_s + LOOK_S, self._look)
 
     def _watch(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
+from tests.chaos.checkers.base import DRAIN_REASON
 from tests.chaos.wire import text_of
 from tests.chaos.workload.actions import Action
 from tests.chaos.workload.sites import CORES, RUNAWAY_S, ChaosSite
@@ -164,10 +165,13 @@ def _later(chance: Random, at_s: float) -> float:
 def _drain(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
     targets = _targets(chance, site)
     mode = chance.choice(({}, {"mode": "update"}, {"mode": "overwrite"}))
-    yield Action(at_s, ADMINISTRATOR, "resource.drain", {"targets": targets, "reason": "tests"} | mode)
+    only: dict[str, Any] = {}
+    if mode and round(1000.0 * at_s) % 2:  # without a draw: a seed makes the same of all else as ever
+        mode, only = {"mode": "add"}, {"only": DRAIN_REASON}
+    yield Action(at_s, ADMINISTRATOR, "resource.drain", {"targets": targets, "reason": DRAIN_REASON} | mode)
     if chance.random() < 0.7:
         later_s = _later(chance, at_s)
-        yield Action(later_s, ADMINISTRATOR, "resource.undrain", {"targets": targets})
+        yield Action(later_s, ADMINISTRATOR, "resource.undrain", {"targets": targets} | only)
 
 
 def _move(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:

@@ -41,6 +41,9 @@ class Surroundings(Protocol):
     def when(self, step: str, call: Callable[[], None]) -> None:
         """Have `call` run at the next step of that kind."""
 
+    def configure(self, outages: tuple[dict[str, Any], ...]) -> None:
+        """Write these outages into the configuration file."""
+
     def connect(self, actor: str) -> Connection | None:
         """A connection to the instance; None while there is none."""
 

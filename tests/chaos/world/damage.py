@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from fluxsched.errors import FluxschedError
-from fluxsched.history.samples import damaged_history
+from fluxsched.history import damaged_history
 from fluxsched.instance.assembly import StateNotice, read_store
 from fluxsched.services.scheduling import KINDS
 from fluxsched.store.integrity import COLUMNS

@@ -14,12 +14,13 @@ from typing import Any
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.executor.base import ENDING, TERMINATING, JobLaunch, Reports
+from fluxsched.executor.base import ENDING, TERMINATING, JobLaunch, Measured, Reports
 from fluxsched.executor.layout import JobTasks, TaskBlock, more_blocks, program_of
 from fluxsched.executor.timed import HARMLESS
 from fluxsched.system.loop import Turns
 from tests.chaos.observations import Observation, TasksBegan, TasksEnded, TasksWait
 from tests.chaos.world.processes import Process
+from tests.chaos.world.programs import Program, Programs
 from tests.chaos.world.tasks import DIE_S, SPAWN_S
 
 CLEAR_S = 0.01, 3.0
@@ -34,8 +35,11 @@ WAITS, RUNS, OVER = "waits", "runs", "over"
 class Group:
     """The tasks of a job on one target."""
 
-    def __init__(self, jobid: int, block: TaskBlock, words: tuple[str, ...], keeper: Process) -> None:
+    def __init__(
+        self, jobid: int, block: TaskBlock, words: tuple[str, ...], keeper: Process, program: Program | None
+    ) -> None:
         self.jobid = jobid
+        self.program = program
         self.rank = block.rank
         self.tasks = frozenset(range(block.first, block.first + block.ntasks))
         self.cores = frozenset(block.children.cores)
@@ -58,9 +62,11 @@ class HostTasks:
         chance: Random,
         observe: Callable[[Observation], None],
         recorded: Callable[[int], frozenset[str]],
+        programs: Programs,
     ) -> None:
         """`recorded` returns the hosts whose processes of a job are on the instance's record."""
         self.host = host
+        self.programs = programs
         self.kernel = kernel
         self.chance = chance
         self.groups: dict[Group, None] = {}
@@ -77,7 +83,8 @@ class HostTasks:
         """They wait behind their gate, and end with their keeper."""
         for group in groups:
             self.groups[group] = None
-            self._observe(TasksWait(self.kernel.time.now_s, self.host, group.jobid, group.rank))
+            if group.program is None:
+                self._observe(TasksWait(self.kernel.time.now_s, self.host, group.jobid, group.rank))
 
     def begin(self, groups: Iterable[Group]) -> None:
         """The gate opens."""
@@ -85,16 +92,22 @@ class HostTasks:
             if group.state == WAITS and group in self.groups:
                 group.state = RUNS
                 now_s, cores = self.kernel.time.now_s, {group.rank: group.cores}
-                recorded = self._recorded(group.jobid)
-                self._observe(TasksBegan(now_s, self.host, group.jobid, group.tasks, cores, recorded))
+                if group.program is not None:
+                    self._observe(group.program.began(now_s))
+                else:
+                    recorded = self._recorded(group.jobid)
+                    self._observe(TasksBegan(now_s, self.host, group.jobid, group.tasks, cores, recorded))
                 self.kernel.loop.call_later(group.run_s, self.over, group, group.status)
 
     def over(self, group: Group, status: int) -> None:
         """They have ended. Idempotent."""
         if group in self.groups:
             del self.groups[group]
-            group.state = OVER
-            self._observe(TasksEnded(self.kernel.time.now_s, self.host, group.jobid, group.rank, status))
+            has_begun, group.state = group.state == RUNS, OVER
+            if group.program is None:
+                self._observe(TasksEnded(self.kernel.time.now_s, self.host, group.jobid, group.rank, status))
+            elif has_begun:
+                self._observe(group.program.ended(self.kernel.time.now_s, status))
             group.ended(status)
 
     def signal(self, group: Group, signum: int) -> None:
@@ -138,10 +151,11 @@ class HostTasks:
 class Part:
     """A job at one keeper."""
 
-    def __init__(self, job: JobLaunch, tasks: JobTasks) -> None:
+    def __init__(self, job: JobLaunch, tasks: JobTasks, words: tuple[str, ...], program: Program | None) -> None:
         self.job = job
         self.tasks = tasks
-        self.words = tuple(job.jobspec.command)
+        self.words = words
+        self.program = program
         self.starts: list[list[Group]] = []
         """Tasks whose gate is not open."""
         self.groups: list[Group] = []
@@ -164,13 +178,13 @@ class SimHostExecutor:
     def start(self, job: JobLaunch) -> None:
         """See `TaskExecutor.start`."""
         self._process.effect()
-        words = job.jobspec.command
+        words, program = self._tasks.programs.read(job)
         if words[0] != "task" or len(words) < 3:
             raise InvalidValue(f"cannot start the job: {words[0]!r} is no command of simulated tasks")
         fails = self._tasks.starts_fail and self._tasks.chance.random() < START_FAILS
         if fails and self._tasks.chance.random() < 0.5:
             raise Refused("no such directory")
-        part = Part(job, program_of(job, ResourceSet.parse(job.R)))
+        part = Part(job, program_of(job, ResourceSet.parse(job.R)), words, program)
         self._parts[job.jobid] = part
         if fails:
             self._turns.after(self._tasks.chance.uniform(*SPAWN_S), lambda: self._failed(part))
@@ -187,7 +201,7 @@ class SimHostExecutor:
 
     def _begin(self, part: Part, blocks: list[TaskBlock]) -> None:
         jobid = part.job.jobid
-        groups = [Group(jobid, block, part.words, self._process) for block in blocks]
+        groups = [Group(jobid, block, part.words, self._process, part.program) for block in blocks]
         is_first = not part.groups and not part.starts
         part.starts.append(groups)
         part.groups += groups
@@ -288,6 +302,10 @@ class SimHostExecutor:
                 self._reports.released(part.job.jobid, Idset.one(rank))
 
         self._turns.post(report)
+
+    def measure(self, jobid: int, measured: Measured) -> None:
+        """See `TaskExecutor.measure`: simulated tasks use nothing."""
+        measured(None)
 
     def input_of(self, jobid: int) -> None:
         """See `TaskExecutor.input_of`: simulated tasks read nothing."""

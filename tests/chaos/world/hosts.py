@@ -26,6 +26,7 @@ from tests.chaos.world.cable import CRASHED, DELAY_S, DOWN, UP, Cable, CableEnd,
 from tests.chaos.world.disk import THE_END
 from tests.chaos.world.host_tasks import HostTasks, SimHostExecutor
 from tests.chaos.world.processes import Process
+from tests.chaos.world.programs import Programs
 from tests.chaos.world.virtual_time import VirtualTime
 
 PING_S = 2.0
@@ -59,6 +60,8 @@ class HostsWorld(Protocol):
     """What hosts need of their world."""
 
     def process(self, name: str) -> Process: ...
+
+    programs: Programs
 
     def tell(self, one: Observation) -> None: ...
 
@@ -167,7 +170,7 @@ class SimHost:
         world = self.hosts.world
         self._boot += 1
         self.kernel = world.process(f"host-{self.name}")
-        self.tasks = HostTasks(self.name, self.kernel, self.hosts.chance, world.tell, world.recorded)
+        self.tasks = HostTasks(self.name, self.kernel, self.hosts.chance, world.tell, world.recorded, world.programs)
         self.tasks.starts_fail = self._starts_fail
         self.is_wanted |= self.hosts.chance.random() < AT_BOOT
         self._start_soon(FIRST_S)

@@ -96,7 +96,7 @@ def start_instance(
         return {"local": served.executor, "here": local, "test": test}
 
     def set_present(host: str, is_present: bool) -> None:
-        parts.agents.set_present(host, is_present)
+        parts.set_present(host, is_present)
 
     outside = InstanceEnvironment(
         turns=turns,

@@ -9,7 +9,7 @@ from fluxsched.config.reader import fair_settings
 from fluxsched.errors import FluxschedError
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.fair.accounts import FairSettings
-from fluxsched.sched.hooks.limits import with_limits
+from fluxsched.sched.hooks import with_limits
 from fluxsched.sched.policy import needs_accounts
 from fluxsched.sched.registry import Loaded
 from fluxsched.scheduler.host import SchedulerHost

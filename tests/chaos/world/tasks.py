@@ -13,13 +13,14 @@ from typing import Any
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue
-from fluxsched.executor.base import ENDING, JobLaunch, Reports
+from fluxsched.executor.base import ENDING, JobLaunch, Measured, Reports
 from fluxsched.executor.timed import HARMLESS
 from fluxsched.executor.wire import PmiFenceDone
 from fluxsched.system.loop import Turns
 from tests.chaos.observations import Observation, TaskBegan, TaskEnded, TaskGrew, TaskShrank
 from tests.chaos.wire import cores_of
 from tests.chaos.world.processes import Process
+from tests.chaos.world.programs import Program, Programs
 from tests.chaos.world.virtual_time import Event, VirtualTime
 
 SPAWN_S = 0.001, 0.01
@@ -33,8 +34,11 @@ ATTEMPT = 1
 class Task:
     """What runs of one job."""
 
-    def __init__(self, jobid: int, words: tuple[str, ...], cores: Mapping[int, frozenset[int]]) -> None:
+    def __init__(
+        self, jobid: int, words: tuple[str, ...], cores: Mapping[int, frozenset[int]], program: Program | None = None
+    ) -> None:
         self.jobid = jobid
+        self.program = program
         self.run_s = float(words[1])
         self.status = int(words[2])
         self.is_stubborn = "stubborn" in words
@@ -50,7 +54,10 @@ class Task:
 class Tasks:
     """What really runs, whoever started it."""
 
-    def __init__(self, time: VirtualTime, chance: Random, observe: Callable[[Observation], None]) -> None:
+    def __init__(
+        self, time: VirtualTime, chance: Random, observe: Callable[[Observation], None], programs: Programs
+    ) -> None:
+        self.programs = programs
         self.time = time
         self.chance = chance
         self.running: dict[int, Task] = {}
@@ -59,7 +66,10 @@ class Tasks:
     def begin(self, task: Task) -> None:
         """The tasks of a job run from now on."""
         self.running[task.jobid] = task
-        self._observe(TaskBegan(self.time.now_s, task.jobid, ATTEMPT, dict(task.cores)))
+        now_s, program = self.time.now_s, task.program
+        self._observe(
+            TaskBegan(now_s, task.jobid, ATTEMPT, dict(task.cores)) if program is None else program.began(now_s)
+        )
         task.end = self.time.after(task.run_s, lambda: self.over(task, task.status))
 
     def over(self, task: Task, status: int) -> None:
@@ -68,7 +78,10 @@ class Tasks:
             del self.running[task.jobid]
             if task.end is not None:
                 task.end.cancel()
-            self._observe(TaskEnded(self.time.now_s, task.jobid, ATTEMPT, status))
+            now_s, program = self.time.now_s, task.program
+            self._observe(
+                TaskEnded(now_s, task.jobid, ATTEMPT, status) if program is None else program.ended(now_s, status)
+            )
             task.ended(status)
 
     def grow(self, task: Task, cores: Mapping[int, frozenset[int]]) -> None:
@@ -116,11 +129,11 @@ class SimExecutor:
     def start(self, job: JobLaunch) -> None:
         """See `TaskExecutor.start`."""
         self._process.effect()
-        words = job.jobspec.command
+        words, program = self._tasks.programs.read(job)
         if words[0] != "task" or len(words) < 3:
             raise InvalidValue(f"cannot start the job: {words[0]!r} is no command of simulated tasks")
         resources: dict[str, Any] = dict(job.R)
-        task = Task(job.jobid, tuple(words), cores_of(resources))
+        task = Task(job.jobid, words, cores_of(resources), program)
         self._known[job.jobid] = task
         self._turns.after(self._tasks.chance.uniform(*SPAWN_S), lambda: self._spawned(task))
 
@@ -179,6 +192,10 @@ class SimExecutor:
     def _released(self, task: Task, ranks: Idset) -> None:
         if self._known.get(task.jobid) is task:
             self._reports.released(task.jobid, ranks)
+
+    def measure(self, jobid: int, measured: Measured) -> None:
+        """See `TaskExecutor.measure`: simulated tasks use nothing."""
+        measured(None)
 
     def input_of(self, jobid: int) -> None:
         """See `TaskExecutor.input_of`: simulated tasks read nothing."""

@@ -9,6 +9,7 @@ Law: the same seed and the same calls give the same observations, on every Pytho
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import tempfile
@@ -17,11 +18,12 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from types import TracebackType
+from typing import Any
 
 from fluxsched.errors import Disconnected, FluxschedError
 from fluxsched.instance.assembly import Assembly
 from fluxsched.services.module_processes import ModuleProcess, ModuleStart
-from tests.chaos.observations import Observation
+from tests.chaos.observations import Configured, Observation
 from tests.chaos.steps import Awaited
 from tests.chaos.world.agents import SimAgent, agent_name
 from tests.chaos.world.disk import THE_END, Disk
@@ -30,6 +32,7 @@ from tests.chaos.world.instance_process import Site, start_instance
 from tests.chaos.world.keeper_process import Keepers, SimKeeper, SimKeeperHost
 from tests.chaos.world.network import Network, SimClient
 from tests.chaos.world.processes import Machine, Process
+from tests.chaos.world.programs import Programs
 from tests.chaos.world.recorder import Recorder
 from tests.chaos.world.scheduler_process import SIGNAL_S, SimModule
 from tests.chaos.world.tasks import Tasks
@@ -59,6 +62,7 @@ class World:
         self._elsewhere = elsewhere
         self.time: VirtualTime = VirtualTime() if elsewhere is None else elsewhere.time
         self.site = Site(config, targets)
+        self._config = config
         self.processes: dict[str, Process] = {}
         """The last one of each name, alive or not."""
         self.parts: Assembly | None = None
@@ -79,7 +83,8 @@ class World:
         self.recorder.observers.append(self._awaited.see)
         self.network = Network(self.time, Random(f"network {seed}"))
         self.recorder.watch_network(self.network)
-        self.tasks = Tasks(self.time, Random(f"tasks {seed}"), self.recorder.tell)
+        self.programs = Programs(Random(f"programs {seed}"))
+        self.tasks = Tasks(self.time, Random(f"tasks {seed}"), self.recorder.tell, self.programs)
         self._keepers = Keepers(self._start_keeper, Random(f"keepers {seed}"))
         self._orphan_timeout_s = orphan_timeout_s
         self._hosts: SimHosts | None = None
@@ -127,6 +132,14 @@ class World:
     def when(self, step: str, call: Callable[[], object]) -> None:
         """Have `call` run at the next step of that kind (tests/chaos/steps.py)."""
         self._awaited.add(step, call)
+
+    def configure(self, outages: tuple[dict[str, Any], ...]) -> None:
+        """Write these planned outages into the configuration file, in place of those that it has."""
+        self.site.config = self._config
+        for row in outages:
+            lines = [f"{key.replace('_', '-')} = {json.dumps(value)}\n" for key, value in row.items()]
+            self.site.config += f"[[outages]]\n{''.join(lines)}"
+        self.tell(Configured(self.now_s, outages))
 
     def step(self, until_s: float) -> bool:
         """The next event, if it is due by then."""
@@ -240,6 +253,7 @@ class World:
         """End all faults that last; clocks stay where they are."""
         self.recorder.fault("calm")
         self._awaited.forget()
+        self.programs.is_calm = True
         self.network.calm()
         self.disk.is_full = self.disk.is_failing = False
         self.refused_starts = 0

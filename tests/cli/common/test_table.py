@@ -52,6 +52,25 @@ def test_no_rows() -> None:
     assert table("{id:>6} {name}", [], header=False) == []
 
 
+ELASTIC = "{id:>5} {name:<4.4+*} {time!F}"
+
+
+@pytest.mark.parametrize(
+    ("columns", "want"),
+    [(None, "long name"), (80, "long name"), (18, "long n+"), (12, "lon+")],
+    ids=["no terminal", "wide", "narrow", "too narrow"],
+)
+def test_a_column_takes_the_room_that_the_others_leave_on_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, columns: int | None, want: str
+) -> None:
+    monkeypatch.setattr("sys.stdout", type("Out", (), {"isatty": lambda self: columns is not None})())
+    monkeypatch.setenv("COLUMNS", str(columns or 12))
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines = table(ELASTIC)
+    assert lines[1] == f"    7 {want} 1.5m"
+    assert columns in (None, 12) or max(map(len, lines)) <= columns
+
+
 def test_all_unknown_fields_are_named() -> None:
     with pytest.raises(InvalidValue, match="unknown field nix, nope; the fields are id, name, time"):
         parse_format("{nope} {id} {nix}", FIELDS)

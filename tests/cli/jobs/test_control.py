@@ -91,9 +91,7 @@ def test_dry_run_names_whom_it_would_hit_and_how_many(cli, job) -> None:
     assert {topic for topic, _ in done.calls} == {"job-manager.list", "job-manager.select"}
     done = cli("cancel", "-n", "1", "2", answers=chosen(found=found))
     assert done.out.splitlines()[-1] == "would cancel 2 jobs"
-    assert done.calls == [
-        ("job-manager.list", {"ids": [1, 2], "constraint": {"and": [ACTIVE]}, "max_entries": 100})
-    ]
+    assert done.calls == [("job-manager.list", {"ids": [1, 2], "constraint": {"and": [ACTIVE]}, "max_entries": 100})]
     done = cli("urgency", "--name", "x", "-n", "hold", answers=chosen())
     assert (done.code, done.err) == (1, "fluxsched: urgency: no pending job matches --name\n")
     done = cli("cancel", "-n", "5", answers=chosen())

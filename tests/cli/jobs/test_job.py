@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fluxsched.cli import attach
-from fluxsched.cli.attach import Forwarder, OutputWriter
+from fluxsched.cli.attach import Forwarder, OutputWriter, TerminalForwarder
 from fluxsched.cli.job import _value_text
 from fluxsched.core.jobspec import Jobspec
 
@@ -78,8 +81,18 @@ def test_what_is_printed_again_after_a_lost_connection_is_passed_over(
     assert capfdbinary.readouterr() == (b"1: one\n0: zero\n1: two\n1: three\n", b"1: new\n")
 
 
+def test_a_terminal_that_could_be_written_to_is_not_looked_at_again_and_again() -> None:
+    screen, source = pty.openpty()
+    with closing(TerminalForwarder(SimpleNamespace(), 1, source)) as forwarder:  # type: ignore[arg-type]
+        assert select.select([forwarder.fd], [], [], 0) == ([], [], [])
+        os.write(screen, b"key\n")
+        assert select.select([forwarder.fd], [], [], 60)[0] == [forwarder.fd]
+    os.close(source)
+    os.close(screen)
+
+
 def test_input_that_was_under_way_when_the_instance_went_away_is_not_sent_twice(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answers: list[Any] = []
     said: list[str] = []

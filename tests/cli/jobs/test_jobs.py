@@ -59,20 +59,30 @@ ACTIVE = {"states": ["CLEANUP", "DEPEND", "NEW", "PRIORITY", "RUN", "SCHED"]}
         ("-a", {"max_entries": 1000}),
         ("-f running", {"max_entries": 1000, "constraint": {"states": ["CLEANUP", "RUN"]}}),
         ("-f failed,timeout", {"max_entries": 1000, "constraint": {"results": ["FAILED", "TIMEOUT"]}}),
-        ("-f inactive,sched -q a,b -q c", {"max_entries": 1000, "constraint": {
-            "and": [{"queue": ["a", "b", "c"]}, {"states": ["INACTIVE", "SCHED"]}]}}),
-        ("-f run,canceled", {"max_entries": 1000, "constraint": {
-            "or": [{"states": ["RUN"]}, {"results": ["CANCELED"]}]}}),
-        ("-u root --name x --since 1m", {"max_entries": 1000, "since": NOW_S - 60, "constraint": {
-            "and": [{"userid": [0]}, {"name": ["x"]}]}}),
+        (
+            "-f inactive,sched -q a,b -q c",
+            {
+                "max_entries": 1000,
+                "constraint": {"and": [{"queue": ["a", "b", "c"]}, {"states": ["INACTIVE", "SCHED"]}]},
+            },
+        ),
+        (
+            "-f run,canceled",
+            {"max_entries": 1000, "constraint": {"or": [{"states": ["RUN"]}, {"results": ["CANCELED"]}]}},
+        ),
+        (
+            "-u root --name x --since 1m",
+            {"max_entries": 1000, "since": NOW_S - 60, "constraint": {"and": [{"userid": [0]}, {"name": ["x"]}]}},
+        ),
         ("--since=-1h", {"max_entries": 1000, "since": NOW_S - 3600}),
         ("--since 2023-11-14T22:14:40", {"max_entries": 1000, "since": NOW_S - 20}),
-        ("--name t-* -a", {"max_entries": 1000, "constraint": {
-            "or": [{"name": ["t-*"]}, {"name-pattern": ["t-*"]}]}}),
+        ("--name t-* -a", {"max_entries": 1000, "constraint": {"or": [{"name": ["t-*"]}, {"name-pattern": ["t-*"]}]}}),
         ("--array ƒ3 -i 0-3 -a", {"max_entries": 1000, "constraint": {"and": [{"array": [2]}, {"ranks": ["0-3"]}]}}),
         ("-i node[0-3] -a", {"max_entries": 1000, "constraint": {"hostlist": ["node[0-3]"]}}),
-        ("-i 0-3,node7,9 -a", {"max_entries": 1000, "constraint": {
-            "or": [{"ranks": ["0-3,9"]}, {"hostlist": ["node7"]}]}}),
+        (
+            "-i 0-3,node7,9 -a",
+            {"max_entries": 1000, "constraint": {"or": [{"ranks": ["0-3,9"]}, {"hostlist": ["node7"]}]}},
+        ),
         ("--set s7 -u all -a", {"max_entries": 1000, "constraint": {"set": ["s7"]}}),
         ("1 ƒ3", {"max_entries": 1000, "ids": [1, 2]}),
         ("1..ƒ5 9 -a", {"max_entries": 1000, "constraint": {"id": ["1..4", 9]}}),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fluxsched.cli.machine_map import PARTS_SHOWN
 from fluxsched.errors import Disconnected, Refused
 
 
@@ -38,6 +39,18 @@ def test_a_small_machine_has_a_sign_a_target(draw) -> None:
         "D   o\n"
         ". free 2  aA allocated 2  D drained 1  o offline 1\n"
     )
+
+
+def test_drained_and_withheld_parts_follow_in_words(draw) -> None:
+    parts = [{"targets": "1", "cores": "2-3", "timestamp": 9.0, "reason": "dimm", "state": "drained", "user": "kim"}]
+    own = {"targets": "0-5", "cores": "4", "timestamp": 1.0, "reason": "[resource] withhold", "state": "withheld"}
+    lines = draw(watched(6, parts=parts, withheld=[own])).out.splitlines()
+    assert lines[-2:] == [
+        "node1: cores 2-3 drained by kim: dimm", "node[0-5]: core 4 withheld: [resource] withhold"
+    ]  # fmt: skip
+    many = [{**parts[0], "targets": str(at), "timestamp": float(at)} for at in range(PARTS_SHOWN + 2)]
+    lines = draw(watched(12, parts=many)).out.splitlines()
+    assert lines[-2:] == ["node2: cores 2-3 drained by kim: dimm", "and 2 more: see fluxsched resource status"]
 
 
 def test_131072_targets_fit_80_columns_and_a_cell_says_how_many_it_is(draw) -> None:

@@ -62,9 +62,7 @@ def test_check_refuses_what_is_no_plugin(cli, tmp_path: Path, monkeypatch) -> No
 
 def test_a_plugin_that_ends_the_process_is_found_out(cli, tmp_path: Path) -> None:
     bad = tmp_path / "bad.py"
-    bad.write_text(
-        "import os\nclass Bad:\n    name = 'bad'\n    def look(self, job, rank):\n        os._exit(7)\n"
-    )
+    bad.write_text("import os\nclass Bad:\n    name = 'bad'\n    def look(self, job, rank):\n        os._exit(7)\n")
     done = cli("plugin", "check", str(bad), "-o", "{rule} {verdict} {what}")
     assert done.code == 1
     assert "exited with status 7" in done.out or "status 7" in done.out, done.out

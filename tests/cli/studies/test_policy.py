@@ -68,9 +68,7 @@ def test_new(cli, here: Path) -> None:
     )
     again = cli("policy", "new", "night-shift")
     assert (again.code, again.out) == (1, "")
-    assert again.err == (
-        "fluxsched: policy new: night-shift already exists: give another --directory, or remove it\n"
-    )
+    assert again.err == ("fluxsched: policy new: night-shift already exists: give another --directory, or remove it\n")
     done = cli("policy", "new", "../x")
     assert (done.code, "is not a valid policy name" in done.err) == (1, True)
     assert cli("policy", "new", "day", "--directory", str(here / "elsewhere")).code == 0

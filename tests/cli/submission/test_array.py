@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from fluxsched.cli import submit
 from fluxsched.cli.bulksubmit import METHODS, WIDTH_MAX, InputRow, fill
-from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.jobspec import ARRAY_TEXTS_MAX, Jobspec
 from fluxsched.errors import InvalidValue, Refused, RPCError
 
 WAITED = {"status": 0, "success": True}
@@ -42,6 +43,51 @@ def test_copies_are_an_array_that_has_the_id_of_the_first(cli) -> None:
     assert [(each.command, "FLUX_JOB_CC" in each.environment) for each in blind] == [
         (("echo", "8"), False), (("echo", "9"), False)
     ]  # fmt: skip
+
+
+FILES = ("--output={cc}.{{id}}", "--error=/tmp/e{cc}", "--input=/tmp/i{cc}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "requests"),
+    [
+        (("--cc=1-1000", "--job-name=n{cc}", *FILES, "-n2", "echo", "{cc}", "b"), 2),
+        (("--bcc=1-3", "true"), 1),
+        (("--cc=1-3", "--output=/tmp/{cc}/o", "--allow-infeasible", "--dependency=afterok:1", "true"), 3),
+        (("--cc=1-3", "--cwd=/d{cc}", "true"), 3),
+        (("--cc=1-3", "--env=A={cc}", "true"), 3),
+        (("--cc=1-3", "--setattr=user.n={cc}", "true"), 3),
+        (("--cc=1-3", "--job-name=n{cc}", "--setattr=job.name=m", "true"), 3),
+        (("--cc=1-3", "--part", "a:1=echo {cc}", "--part", "b:1=true"), 3),
+        (("--cc=1-3", "true", *["{cc}"] * (ARRAY_TEXTS_MAX + 1)), 3),
+        (("--cc=1-3", "true", "{cc}" + "x" * submit.TEXTS_CHARS_MAX), 3),
+    ],
+)  # fmt: skip
+def test_copies_that_differ_in_a_few_texts_go_in_one_request(cli, words: tuple[str, ...], requests: int) -> None:
+    """What the instance makes of it is what `--dry-run` shows."""
+    done, shown = cli("submit", *words), cli("submit", "--dry-run", *words)
+    assert done.code == 0, done.err
+    assert done.arrays == requests
+    made = [copy.deepcopy(each.raw) for each in specs(done)]
+    assert [each["attributes"]["system"].pop("array") for each in made] == [0] + [1] * (len(made) - 1)
+    assert made == [json.loads(line) for line in shown.out.splitlines()]
+
+
+def test_jobs_of_bulksubmit_go_in_one_request_if_only_their_commands_differ(cli) -> None:
+    done = cli("bulksubmit", "-n2", "echo", "{}", "{.%}", "c", ":::", *(f"{at}.in" for at in range(600)))
+    assert done.arrays == 2
+    assert [each.command for each in specs(done)] == [("echo", f"{at}.in", str(at), "c") for at in range(600)]
+    done = cli("bulksubmit", "--cc=1-2", "echo", "{}{cc}", ":::", "a", "b")
+    assert done.arrays == 1
+    assert [each.command[1] for each in specs(done)] == ["a1", "a2", "b1", "b2"]
+    done = cli("bulksubmit", "-n{}", "true", ":::", "1", "2")
+    assert done.arrays == 2
+    done = cli("bulksubmit", "echo", "{}", stdin="a\nb\0\nc\0\n")
+    assert (done.code, done.calls) == (1, [])
+    assert all(f"input {at} (" in done.err for at in (2, 3)), done.err
+    done = cli("bulksubmit", "-n", "x", "echo", "{}", ":::", "a", "b")
+    assert all(f"input {at} (" in done.err for at in (1, 2))
 
 
 def test_what_refuses_the_first_copy_has_nothing_submitted(cli) -> None:
@@ -183,3 +229,12 @@ def test_inputs_that_can_never_run_are_all_named_and_each_shape_is_asked_about_o
         "use --allow-infeasible to submit it and wait until it can\n"
     )
     assert [topic for topic, _ in done.calls] == ["feasibility.check"] * 3
+
+
+def test_a_fault_that_many_inputs_have_is_said_once_with_the_first_of_them(cli):
+    inputs = [f"i{number}" for number in range(submit.REFUSALS_SHOWN_MAX + 2)]
+    done = cli("bulksubmit", "--output=nowhere/{}", "true", ":::", *inputs)
+    assert (done.code, done.calls) == (1, [])
+    assert done.err.count("there is no directory") == 1
+    assert done.err.count("input ") == submit.REFUSALS_SHOWN_MAX
+    assert "('i19'), and 2 more: --output: there is no directory" in done.err

@@ -62,6 +62,26 @@ def test_bulksubmit_submits_none_if_one_can_never_run(cli: Cli) -> None:
     assert "can never run" in done.err
 
 
+def test_bulksubmit_names_all_inputs_that_the_instance_refuses(cli: Cli) -> None:
+    def estimate(jobspec: Any) -> dict[str, Any]:
+        queue = jobspec["attributes"]["system"]["queue"]
+        return {"when": f"no queue {queue}" if queue != "batch" else "now", "refused": queue != "batch"}
+
+    answers = {
+        "feasibility.check": {},
+        "job-manager.submit": RPCError("no queue night", errno.EINVAL),
+        "job-manager.when": lambda asked: {"estimates": [estimate(each) for each in asked["jobspecs"]]},
+    }
+    done = cli("bulksubmit", "--queue={}", "true", ":::", "night", "batch", "weekend", answers=answers)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "fluxsched: bulksubmit: input 1 ('night'): no queue night; input 3 ('weekend'): no queue weekend\n"
+    )
+    old = answers | {"job-manager.when": RPCError("unknown request", errno.ENOSYS)}
+    done = cli("bulksubmit", "--queue={}", "true", ":::", "night", "weekend", answers=old)
+    assert done.err == "fluxsched: bulksubmit: input 1 ('night'): no queue night\n"
+
+
 def test_many_different_jobs_are_asked_about_up_to_a_limit(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submit, "QUESTIONS_MAX", 3)
     handle = fake({"feasibility.check": {}})

@@ -49,6 +49,19 @@ def test_the_shape_of_a_job(made) -> None:
     assert (request.duration_s, request.queue, request.request.exclusive) == (90.0, "batch", True)
 
 
+def test_how_the_user_is_told(made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(*words: str) -> object:
+        return made(*words, "true")["attributes"]["system"].get("fluxsched", {}).get("notify")
+
+    assert told() is None
+    assert told("--notify-command", "echo $FLUXSCHED_NOTE") == {"command": "echo $FLUXSCHED_NOTE"}
+    monkeypatch.setattr(jobspec_options.os, "isatty", lambda fd: False)
+    assert told("--notify", "--notify-on=start,fail") == {"on": ["start", "fail"]}
+    monkeypatch.setattr(jobspec_options.os, "isatty", lambda fd: fd == 1)
+    monkeypatch.setattr(jobspec_options.os, "ttyname", lambda fd: "/dev/pts/7")
+    assert told("--notify") == {"terminal": "/dev/pts/7", "host": jobspec_options.os.uname().nodename}
+
+
 def test_what_is_counted(made) -> None:
     words = ("-N2", "-n4", "--request", "memory=4GiB,scratch=1TB/node", "--request", "matlab=2/job,memory=1GiB/node")
     assert str(Jobspec.parse(made(*words, "true")).request) == (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.flux.bridge import Bridge
+from fluxsched.flux.bridge import NO_CONFIG, Bridge
 from fluxsched.flux.handle import BrokerReply, BrokerRequest, parse_options
 
 from .recording import plain
@@ -127,6 +127,7 @@ class Hand:
         self.now_s = 1000.0
         self.step_s = 0.0
         self.bridge: Any = None
+        self.site = NO_CONFIG
 
     def begin(self, *words: str, ranks: str = "0-3", cores: str = "0-1", up: str | None = None) -> Bridge:
         """A bridge that is ready, nothing running, unless `words` are wrong."""
@@ -137,7 +138,7 @@ class Hand:
         return self.bridge
 
     def acquire(self, *words: str, ranks: str = "0-3", cores: str = "0-1", up: str | None = None) -> Bridge:
-        self.bridge = Bridge(self, parse_options(words or ["policy=fifo"], self.name), self)
+        self.bridge = Bridge(self, parse_options(words or ["policy=fifo"], self.name), self, self.site)
         self.bridge.start()
         lite = [{"rank": ranks, "children": {"core": cores}}]
         execution = {"R_lite": lite, "starttime": 0, "expiration": 0, "nodelist": [f"n[{ranks}]"]}

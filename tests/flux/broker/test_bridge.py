@@ -72,7 +72,18 @@ def test_a_job_that_is_canceled_while_its_r_is_stored_gets_it_and_frees_it(hand)
     hand.commits[0][1](BrokerReply())
     assert [answer["type"] for _, answer in hand.take("respond")] == [0]
     hand.ask("sched.free", freed(1, "0", "0"))
-    assert bridge.scheduler.stats()["running"] == 0
+    assert bridge.scheduler.report.stats()["running"] == 0
+
+
+def test_a_job_that_names_a_reservation_is_denied_and_keeps_nobody_waiting(hand):
+    hand.begin()
+    hand.alloc(1, fluxsched={"reservation": "course"})
+    hand.alloc(2)
+    hand.turn()
+    ((_, answer),) = hand.take("respond")
+    assert (answer["id"], answer["type"]) == (1, 2)
+    assert "there is no reservation 'course': in Flux there are none" in answer["note"]
+    assert list(hand.commits[0][0]) == ["job.0000.0000.0000.0002.R"]
 
 
 def test_without_the_kvs_the_module_leaves_quietly(hand):
@@ -152,7 +163,7 @@ def test_no_more_lookups_are_in_flight_than_the_limit_allows(hand, monkeypatch):
         lite = [{"rank": "0", "children": {"core": str(jobid)}}]
         execution = {"R_lite": lite, "starttime": 1.0, "expiration": 0.0, "nodelist": ["n0"]}
         hand.calls.pop(asked[0])(BrokerReply(json.dumps({"version": 1, "execution": execution}).encode()))
-    assert bridge.scheduler.stats()["running"] == 5
+    assert bridge.scheduler.report.stats()["running"] == 5
 
 
 @pytest.mark.parametrize("jobspec", [{}, {"version": 1}, {"version": 2, "attributes": {"system": {}}}])
@@ -207,7 +218,7 @@ def test_a_second_alloc_of_a_job_changes_nothing(hand):
     hand.alloc(1)
     assert len(hand.take("log")) == 2  # the ready line, and the complaint
     hand.turn()
-    assert bridge.scheduler.stats()["granted"] == 1
+    assert bridge.scheduler.report.stats()["granted"] == 1
 
 
 def test_a_policy_that_raises_is_logged_once_and_asked_again(hand, tmp_path):
@@ -235,7 +246,7 @@ def test_a_policy_that_raises_is_logged_once_and_asked_again(hand, tmp_path):
     hand.ask("sched.cancel", {"id": 13})
     hand.alloc(14)
     hand.turn()
-    assert bridge.scheduler.stats()["granted"] == 2
+    assert bridge.scheduler.report.stats()["granted"] == 2
     assert not hand.stopped
 
 
@@ -246,12 +257,12 @@ def test_a_long_pass_is_cut_and_goes_on(hand):
     hand.step_s = SLICE_S
     delays = len(hand.delays)
     hand.turn()
-    assert bridge.scheduler.stats()["granted"] == 1
+    assert bridge.scheduler.report.stats()["granted"] == 1
     assert len(hand.delays) == delays + 1
     assert hand.delays[-1] > 0, "messages get their half"
     for _ in range(4):
         hand.turn()
-    assert bridge.scheduler.stats()["granted"] == 5
+    assert bridge.scheduler.report.stats()["granted"] == 5
 
 
 PACED = """
@@ -281,7 +292,7 @@ def test_an_interrupted_pass_is_continued_and_meanwhile_only_questions_are_answe
     hand.turn()
     hand.step_s = 0.0
     hand.turn()
-    assert bridge.scheduler.stats()["granted"] == 1
+    assert bridge.scheduler.report.stats()["granted"] == 1
     assert (bridge.policy.passes, bridge.session.kept) == (1, 0)
     ((_, done),) = hand.commits
     done(BrokerReply())
@@ -297,7 +308,7 @@ def test_shrink_raises_nothing_and_the_free_of_what_is_gone_is_accepted(hand):
     hand.answer("resource.acquire", {"shrink": "3", "down": "3"})
     hand.ask("sched.free", freed(1, "0-3", "0-1"))
     assert hand.take("rpc") == []
-    assert bridge.scheduler.stats()["running"] == 0
+    assert bridge.scheduler.report.stats()["running"] == 0
     hand.alloc(2, slots=7)
     assert hand.take("respond")[-1][1]["type"] == 2, "what has left no longer counts"
 

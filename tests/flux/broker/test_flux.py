@@ -182,7 +182,7 @@ def test_history_survives_a_reload_and_usage_is_that_of_the_running_jobs(fair, t
         "flux job wait-event -t 20 $id start >/dev/null;"
         f"flux job wait-event -t 20 $({SUBMIT_IN.format(0.1, 'chemistry')} -n1 true) clean >/dev/null; sleep 0.5;"
         "RELOAD policy=fair; flux kvs get fluxsched.accounts >first;"
-        "until_so 'flux module stats sched-fluxsched | grep -q \"\\\"running\\\": 1\"'; sleep 0.5;"
+        'until_so \'flux module stats sched-fluxsched | grep -q "\\"running\\": 1"\'; sleep 0.5;'
         "RELOAD policy=fair; flux kvs get fluxsched.accounts >second;"
         "flux cancel $id; flux job wait-event $id clean >/dev/null; RELOAD policy=fair;"
         "flux kvs get fluxsched.accounts >third"
@@ -240,3 +240,36 @@ def test_a_preemptible_job_ends_when_an_account_under_its_share_needs_its_node(f
     assert exception["note"].endswith("; Flux does not submit it again")
     states = [line.split()[1].split(":")[0] for line in listed]
     assert sorted(states) == ["COMPLETED", "FAILED", "RUN", "RUN", "RUN"]
+
+
+OUTAGES = """
+begin=$(date +%s)
+printf '[[outages]]\\nname = "upd"\\nreason = "kernel"\\ntargets = "0-1"\\nfrom = %s\\n' $begin >fluxsched.toml
+printf 'for = "4s"\\nevery = "12s"\\n' >>fluxsched.toml
+flux config reload; RELOAD policy=firstfit;
+"""
+"""Of the four nodes two are in an outage of four seconds, every twelve seconds."""
+
+
+def test_an_outage_drains_its_targets_in_flux_and_no_start_crosses_it(fair, tmp_path):
+    """The long jobs cross the next outage, one of them on any nodes of its size; the short ones fit in between."""
+    said = fair(
+        OUTAGES + f"{SUBMIT.format(60)} -N2 --exclusive -t 1h true;"
+        f"long=$({SUBMIT.format(60).replace(' --quiet', '')} -N2 --exclusive -t 1h true);"
+        "until_so 'flux resource drain -no {ranks}:{reason} | grep \"^0-1:outage upd: kernel$\"';"
+        f"short=$({SUBMIT.format(0.01).replace(' --quiet', '')} --cc=1-3 -N2 --exclusive -t 2s true);"
+        "for id in $short; do flux job wait-event -t 60 -f json $id start; done;"
+        "until_so 'test -z \"$(flux resource drain -no {reason})\"'; echo undrained; echo $begin;"
+        "flux jobs -no {nodelist} -f running; flux jobs -no {annotations.sched.reason_pending} $long;"
+        "flux cancel --all; flux queue drain"
+    )
+    drain, *starts, undrained, begin, hosts, why = said.splitlines()
+    assert drain.startswith("0-1:")
+    assert undrained == "undrained"
+    assert len(starts) == 3
+    for start in starts:
+        since_s = (json.loads(start)["timestamp"] - float(begin)) % 12.0
+        assert 4.0 <= since_s < 10.5, "it starts when the outage is over, and ends before the next one"
+    assert hosts.endswith("[2-3]")
+    assert why.startswith("outage upd keeps")
+    assert why.endswith("the limit of 1h crosses it") or "it fits with --time-limit" in why

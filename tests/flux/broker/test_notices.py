@@ -41,10 +41,10 @@ def kept_back(hand, policy):
 def test_a_change_that_was_kept_back_is_told_in_time_though_nothing_happens(hand):
     kept_back(hand, "easy")
     hand.now_s += hand.delays[-1]
-    passes, asked = hand.bridge.scheduler.stats()["passes"], len(hand.delays)
+    passes, asked = hand.bridge.scheduler.report.stats()["passes"], len(hand.delays)
     hand.turn()
     assert told(hand) == [(2, {"t_estimate": 1500.0})]
-    assert hand.bridge.scheduler.stats()["passes"] == passes, "no policy was asked for it"
+    assert hand.bridge.scheduler.report.stats()["passes"] == passes, "no policy was asked for it"
     assert len(hand.delays) == asked, "and then there is silence"
 
 

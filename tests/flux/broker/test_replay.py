@@ -19,7 +19,7 @@ OPTIONS = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_recording_is_answered_as_it_was(name, replay):
     bridge = replay(RECORDINGS / f"{name}.jsonl", OPTIONS[name])
-    stats = bridge.scheduler.stats()
+    stats = bridge.scheduler.report.stats()
     assert stats["running"] == 0
     assert stats["granted"] > 0
     assert bridge.waiting == {}

@@ -19,6 +19,7 @@ def living() -> Iterator[LiveInstance]:
         yield instance
 
 
+@pytest.mark.slow
 def test_an_instance_serves_others_whatever_is_sent(living: LiveInstance) -> None:
     slow = SlowPeers(living)
     for kind, send in senders().items():
@@ -29,6 +30,7 @@ def test_an_instance_serves_others_whatever_is_sent(living: LiveInstance) -> Non
     living.check_left()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "value", "text"),
     [

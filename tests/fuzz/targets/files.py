@@ -5,17 +5,16 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from fluxsched.config.changes import changes, in_force
 from fluxsched.config.discovery import parse_topology
 from fluxsched.config.inventory import fake_resources
-from fluxsched.config.reader import read_config
+from fluxsched.config.reader import changes, in_force, read_config
 from fluxsched.core.idset import Idset
 from fluxsched.core.text import toml_text
 from fluxsched.core.topology import Topology, parse_topology_conf
 from fluxsched.sim.traces import print_lines, print_swf, read_lines, read_swf
-from fluxsched.yunikorn.config.faults import load_yaml
-from fluxsched.yunikorn.config.queues import parse_quantity, quantity_text
-from fluxsched.yunikorn.config.reader import read_config as read_si_config
+from fluxsched.yunikorn.config import parse_quantity, quantity_text
+from fluxsched.yunikorn.config import read_config as read_si_config
+from fluxsched.yunikorn.sections import load_yaml
 from tests.fuzz.target import Target, of_text, texts
 
 ROOT = Path(__file__).parents[3]

@@ -9,7 +9,7 @@ import msgspec
 
 from fluxsched.core.jobspec import unwrap, wrap
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.messaging.tracing import describe
+from fluxsched.messaging.router import describe
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message, encode, make_error, make_request
 from fluxsched.protocol.sessions import AcquireClient

@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf import json_format
 
 from fluxsched.yunikorn import messages
-from fluxsched.yunikorn.machine.machine import SIMachine
+from fluxsched.yunikorn.machine import SIMachine
 from fluxsched.yunikorn.service import decode
 from tests.fuzz.target import Shape, Target, json_seeds
 from tests.fuzz.targets.files import SI_CONFIG

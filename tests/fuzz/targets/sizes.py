@@ -9,9 +9,9 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.text import load_object
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.jobs.effects import Effect, Persist
 from fluxsched.jobs.manager import JobManager, replayed
 from fluxsched.jobs.query import SizeChanges
+from fluxsched.jobs.states import Effect, Persist
 from tests.fuzz.target import Shape, Target, json_seeds
 from tests.jobs.elastic import elastic, parts, r_of
 

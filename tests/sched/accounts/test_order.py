@@ -6,8 +6,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.fair.account_order import FairOrder
 from fluxsched.sched.fair.accounts import Signal
+from fluxsched.sched.fair.order import FairOrder
 from tests.generated.share import examples
 
 from .conftest import BOTH, account, cores

@@ -10,6 +10,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.request import Count
 from fluxsched.sched.decisions import Effect, Granted, Grown, Raise, Shrunk
 from fluxsched.sched.fair.accounts import FairSettings
+from tests.generated.share import examples
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec
 from tests.sched.elastic.extras_judge import ElasticAsked, ExtrasJudge
 
@@ -89,7 +90,7 @@ class JudgedSite(ElasticSite):
         raise AssertionError("jobs give way without end")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.sampled_from(["easy", "conservative", "firstfit"]), st.sampled_from([0, 60]), st.integers(0, 10**9))
 def test_extras_go_for_those_within_their_share_and_none_stays_in_the_way_of_the_first(inner, rate, seed):
     site, chance = (

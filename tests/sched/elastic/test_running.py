@@ -105,7 +105,7 @@ def test_a_bound_on_hops_holds_as_it_grows_also_for_policies():
     site.end(9)
     policy.wanted = [Grow(1, site.fit(1, "0"))]
     site.run()
-    assert site.scheduler.stats()["refused"] == 1
+    assert site.scheduler.report.stats()["refused"] == 1
     assert site.held[1].ranks == ids("4-7")
 
 
@@ -179,7 +179,7 @@ def test_shrinks_that_are_refused(scripted, decision, why):
     site, policy = scripted
     policy.wanted = [decision]
     assert site.look() == []
-    assert site.scheduler.stats()["refused"] == 1
+    assert site.scheduler.report.stats()["refused"] == 1
     assert site.refused == [f"policy 'scripted': job {format_f58(decision.jobid)} cannot shrink: {why}"]
 
 
@@ -189,9 +189,9 @@ def test_a_shrink_twice_is_refused_and_what_leaves_is_held_until_it_is_freed(scr
     (shrunk,) = site.look()
     assert shrunk == Shrunk(1, ids("3-4"), "a test")
     assert [note.split(": ")[2] for note in site.refused] == ["it is leaving ranks 3-4 already"]
-    assert site.scheduler.resource_status()[2].ranks == ids("0-4,7")
+    assert site.scheduler.report.resource_status()[2].ranks == ids("0-4,7")
     site.gone()
-    assert site.scheduler.resource_status()[2].ranks == ids("0-2,7")
+    assert site.scheduler.report.resource_status()[2].ranks == ids("0-2,7")
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_grows_that_are_refused(ranks, cores, part, why):
     policy.wanted = [Grow(1, site.fit(1, ranks, cores, part))]
     site.elastic(1).paused_until_s = site.now_s - 1.0
     assert site.look() == []
-    assert site.scheduler.stats()["refused"] == 1
+    assert site.scheduler.report.stats()["refused"] == 1
     assert site.refused == [f"policy 'scripted': job ƒ2 cannot grow: {why}"]
 
 
@@ -276,10 +276,10 @@ def with_a_grow_that_is_not_answered():
 
 def test_a_grow_that_failed_is_taken_back_and_not_tried_at_once():
     site = with_a_grow_that_is_not_answered()
-    assert site.scheduler.resource_status()[2].ranks == ids("0-3")
+    assert site.scheduler.report.resource_status()[2].ranks == ids("0-3")
     site.did(site.scheduler.grow_failed(1, ids("2-3"), site.now_s))
     assert site.run() == []
-    assert site.scheduler.resource_status()[2].ranks == ids("0-1")
+    assert site.scheduler.report.resource_status()[2].ranks == ids("0-1")
     site.now_s += SHRINK_PAUSE_S
     assert [type(effect) for effect in site.run()] == [Grown]
 
@@ -329,9 +329,9 @@ def test_it_grows_again_after_it_has_freed_targets_that_it_lost_unless_it_is_bel
 def test_a_final_free_does_not_cover_what_is_not_answered():
     site = with_a_grow_that_is_not_answered()
     site.end(1)
-    assert site.scheduler.resource_status()[2].ranks == ids("2-3")  # nothing twice: it may be stored by now
+    assert site.scheduler.report.resource_status()[2].ranks == ids("2-3")  # nothing twice: it may be stored by now
     site.did(site.scheduler.grow_failed(1, ids("2-3"), site.now_s))
-    assert not site.scheduler.resource_status()[2].ranks
+    assert not site.scheduler.report.resource_status()[2].ranks
     assert site.scheduler.grow_failed(1, ids("2-3"), site.now_s) == []  # it has ended
 
 
@@ -349,7 +349,7 @@ def test_a_shrink_that_failed_leaves_all_as_it_was(scripted):
 def test_targets_that_leave_the_group_take_extras_and_end_it_only_below_its_minima(scripted):
     site, _ = scripted
     effects = site.did(site.scheduler.shrunk("default", ids("4"), True, site.now_s))
-    assert effects[:1] == [Shrunk(1, ids("3-4"), "target 4 left the group")]  # down to a value of its range
+    assert effects[:1] == [Shrunk(1, ids("3-4"), "n4 left the group")]  # down to a value of its range
     again = site.did(site.scheduler.shrunk("default", ids("3"), True, site.now_s))
     assert not [effect for effect in again if isinstance(effect, Shrunk | Raise)]  # it is leaving that already
     site.gone()
@@ -363,7 +363,7 @@ def test_what_leaves_before_its_grow_is_answered_goes_then():
     assert site.did(site.scheduler.shrunk("default", ids("3"), True, site.now_s)) == []
     site.held[1] |= resources("2-3")
     site.unanswered.clear()
-    assert site.did(site.scheduler.grow_stored(1, site.now_s)) == [Shrunk(1, ids("3"), "target 3 left the group")]
+    assert site.did(site.scheduler.grow_stored(1, site.now_s)) == [Shrunk(1, ids("3"), "n3 left the group")]
 
 
 @pytest.mark.parametrize("going", ["", "5-6"])

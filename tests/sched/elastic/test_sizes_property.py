@@ -90,7 +90,7 @@ def test_sizes_hold_through_all_that_happens(policy, events):
     for jobid in list(site.held):
         site.end(jobid)
     site.scheduler.check()
-    assert not site.scheduler.resource_status()[2].ranks
+    assert not site.scheduler.report.resource_status()[2].ranks
 
 
 def act(site, judge, waiting, number, what, how):

@@ -79,7 +79,7 @@ def test_an_exclusive_node_gives_all_it_has(bench):
     bench.submit(1, ask(nodes=1, exclusive=True))
     bench.run()
     assert bench.granted[1].summary() == "rank0/core[0-7],memory:16"
-    total, _, allocated = bench.scheduler.resource_status()
+    total, _, allocated = bench.scheduler.report.resource_status()
     assert (total.count("memory"), allocated.count("memory")) == (32, 16)
 
 

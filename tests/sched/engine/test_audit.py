@@ -67,7 +67,7 @@ class Auditor:
         return Idset.of({rank for rank, _ in self.out})
 
     def audits(self, scheduler):
-        total, down, allocated = scheduler.resource_status()
+        total, down, allocated = scheduler.report.resource_status()
         assert total.ranks == self.ours
         assert down.ranks == self.ours - self.up
         assert set(cores_of(allocated)) == {core for core in self.out if core[0] in self.ours}, "the books differ"
@@ -173,7 +173,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.did(self.scheduler.grown("default", targets(ours), up, ours - up))
         for jobid, held in self.held.items():
             self.did(self.scheduler.hello(jobid, 16, 1000, 0.0, held))
-        assert self.scheduler.stats()["foreign"] == sum(bool(held.ranks & foreign) for held in self.held.values())
+        there = sum(bool(held.ranks & foreign) for held in self.held.values())
+        assert self.scheduler.report.stats()["foreign"] == there
 
     @invariant()
     def books_agree(self):

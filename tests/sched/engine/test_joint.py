@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
 from fluxsched.sched.decisions import Annotated, Canceled, Denied, Granted, Release
-from fluxsched.sched.hooks.api import FREE, PASS, Gate, Wait
+from fluxsched.sched.hooks import FREE, PASS, Gate, Wait
 from fluxsched.sched.policy import Deny
 from tests.sched.site import Bench, make_r, scheduler_of, spec
 
@@ -44,7 +44,7 @@ def where(granted):
 def promised(scheduler):
     """The reservations whose time is known; asserts that no job has two."""
     found = {}
-    for kept in scheduler.planned():
+    for kept in scheduler.report.planned():
         if kept.start_s < inf:
             assert kept.jobid not in found, f"job {kept.jobid} has reservations in two groups"
             found[kept.jobid] = kept.start_s
@@ -61,7 +61,7 @@ def test_a_job_runs_in_the_first_group_with_room(site, policy):
     assert starts(bench.run()) == {}
     bench.free(3)
     assert starts(bench.run()) == {4: "4-5"}
-    assert bench.scheduler.stats()["groups"]["a"]["waiting"] == 0
+    assert bench.scheduler.report.stats()["groups"]["a"]["waiting"] == 0
 
 
 def test_denied_only_if_all_groups_deny(site):
@@ -121,8 +121,8 @@ def test_a_reservation_is_in_the_group_where_the_job_starts_first(site):
     assert isinstance(told, Annotated)
     assert told.annotations["sched"]["t_estimate"] == 160.0
     assert bench.scheduler.why(3, bench.now_s).earliest_s == 160.0
-    assert [one.jobid for one in bench.scheduler.plan("b", bench.now_s)] == [3]
-    assert bench.scheduler.plan("a", bench.now_s) == []
+    assert [one.jobid for one in bench.scheduler.report.plan(bench.scheduler.group("b"), bench.now_s)] == [3]
+    assert bench.scheduler.report.plan(bench.scheduler.group("a"), bench.now_s) == []
 
 
 def test_a_reservation_moves_when_another_group_is_sooner(site):
@@ -135,7 +135,7 @@ def test_a_reservation_moves_when_another_group_is_sooner(site):
     bench.did(bench.scheduler.expiration(1, 130.0))
     bench.run()
     assert promised(bench.scheduler) == {3: 130.0}
-    assert [one.jobid for one in bench.scheduler.plan("a", bench.now_s)] == [3]
+    assert [one.jobid for one in bench.scheduler.report.plan(bench.scheduler.group("a"), bench.now_s)] == [3]
     bench.did(bench.scheduler.expiration(1, 900.0))  # later than b: it is asked again
     bench.run()
     assert promised(bench.scheduler) == {3: 160.0}
@@ -177,13 +177,13 @@ def test_a_job_is_set_aside_when_no_group_can_hold_it_any_more(site):
     bench.did(bench.scheduler.went_offline(Idset.parse("0-5")))
     bench.run()
     assert bench.did(bench.scheduler.shrunk("b", Idset.parse("4"), True)) == [Release("b", Idset.parse("4"))]
-    assert bench.scheduler.set_aside() == {}  # a could still hold both
+    assert bench.scheduler.report.set_aside() == {}  # a could still hold both
     effects = bench.did(bench.scheduler.shrunk("a", Idset.parse("0-2"), True))
     assert {each.jobid for each in effects if isinstance(each, Annotated)} >= {3, 4}
-    assert bench.scheduler.set_aside().keys() >= {3, 4}
+    assert bench.scheduler.report.set_aside().keys() >= {3, 4}
     assert "group a: needs 2 exclusive nodes" in bench.why(3)
     assert "group b: needs 2 exclusive nodes" in bench.why(3)
-    assert bench.scheduler.stats()["groups"]["b"]["unsatisfiable"] == 2
+    assert bench.scheduler.report.stats()["groups"]["b"]["unsatisfiable"] == 2
 
 
 def test_a_job_that_waits_twice_counts_once_in_its_account(site):
@@ -225,7 +225,7 @@ def test_a_policy_denies_a_job_only_in_all_groups(times):
     bench.grow("1", group="b")
     bench.submit(1, queue="wide")
     assert [type(each) for each in bench.run() if isinstance(each, Denied)] == [Denied] * (times - 1)
-    assert bench.scheduler.stats()["groups"]["b"]["waiting"] == 2 - times
+    assert bench.scheduler.report.stats()["groups"]["b"]["waiting"] == 2 - times
 
 
 # ---- plugins
@@ -258,7 +258,7 @@ def test_plugins_are_asked_once_about_a_job_of_several_groups(site):
     assert starts(bench.run()) == {}
     assert "waits for a permit" in bench.why(2)
     bench.did(bench.scheduler.permit(2, "asks", False, "another time", bench.now_s))
-    waiting = [group["waiting"] for group in bench.scheduler.stats()["groups"].values()]
+    waiting = [group["waiting"] for group in bench.scheduler.report.stats()["groups"].values()]
     assert waiting == [1, 1]
     bench.run()
     bench.did(bench.scheduler.permit(2, "asks", True, "", bench.now_s))

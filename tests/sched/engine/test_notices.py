@@ -32,14 +32,14 @@ def test_what_was_kept_back_is_told_when_it_is_due_though_nothing_happens():
         bench.now_s += 1.0
         bench.did(bench.scheduler.expiration(1, end_s))
         assert bench.run() == []
-    passes = bench.scheduler.stats()["passes"]
+    passes = bench.scheduler.report.stats()["passes"]
     bench.now_s = nextafter(bench.scheduler.next_notice_s, 0.0)
     assert bench.run() == []
     bench.now_s = bench.scheduler.next_notice_s
     assert bench.run() == [Annotated(2, {"sched": {"t_estimate": 170.0}})]
     assert bench.run() == []
     assert bench.scheduler.next_notice_s == inf
-    assert bench.scheduler.stats()["passes"] == passes, "no policy was asked for it"
+    assert bench.scheduler.report.stats()["passes"] == passes, "no policy was asked for it"
 
 
 def test_what_is_as_it_was_when_it_is_due_is_not_told_again():
@@ -122,7 +122,7 @@ def test_ten_seconds_after_the_last_event_all_reasons_are_current(policy):
     for effect in bench.run():
         _hear(known, effect)
     assert bench.scheduler.next_notice_s == inf
-    estimates = {kept.jobid: kept.start_s for kept in bench.scheduler.planned()}
+    estimates = {kept.jobid: kept.start_s for kept in bench.scheduler.report.planned()}
     assert estimates
     for jobid, start_s in estimates.items():
         assert known[jobid] == pytest.approx(start_s, abs=ESTIMATE_STEP_S)

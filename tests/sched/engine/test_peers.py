@@ -8,6 +8,7 @@ from tests.sched.site import Bench, make_r, spec
 POLICIES = ["fifo", "firstfit", "easy", "easy:order=sjf", "hybrid:depth=3", "conservative", "conservative:compress"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_burst(policy):
     """60 submits at once behind a blocked head: no job is granted twice, and idle nodes do not stay idle."""
@@ -25,9 +26,10 @@ def test_burst(policy):
         for jobid in list(bench.granted):
             bench.free(jobid)
         bench.run()
-    assert bench.scheduler.stats()["granted"] == 62
+    assert bench.scheduler.report.stats()["granted"] == 62
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_recursion(policy):
     """2,000 jobs become runnable in one instant, in one pass."""
@@ -40,7 +42,7 @@ def test_recursion(policy):
     effects = [effect for effect in bench.run() if not isinstance(effect, Paused)]
     assert [effect.jobid for effect in effects] == list(range(2000))
     assert all(isinstance(effect, Granted) for effect in effects)
-    assert scheduler.stats()["passes"] == 1
+    assert scheduler.report.stats()["passes"] == 1
 
 
 @pytest.mark.parametrize("policy", POLICIES)

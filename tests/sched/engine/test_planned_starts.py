@@ -33,7 +33,7 @@ def four():
 
 
 def plan(bench, group="default"):
-    return bench.scheduler.plan(group, bench.now_s)
+    return bench.scheduler.report.plan(bench.scheduler.group(group), bench.now_s)
 
 
 def starts(bench):

@@ -41,8 +41,8 @@ def test_a_granted_one_raises_an_exception_that_says_for_whom(full, policy):
     (raised,) = preempt(full, policy, 1)
     assert (raised.jobid, raised.type) == (1, PREEMPT)
     assert raised.note == "preempted so that job ƒ4 can start: account a uses 2 of its share 1"
-    assert full.scheduler.stats()["preempted"] == 1
-    assert full.scheduler.stats()["refused"] == 0
+    assert full.scheduler.report.stats()["preempted"] == 1
+    assert full.scheduler.report.stats()["refused"] == 0
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def test_a_granted_one_raises_an_exception_that_says_for_whom(full, policy):
 def test_what_is_refused(full, policy, jobid, after_s, why):
     full.now_s += after_s
     assert preempt(full, policy, jobid) == [], why
-    assert full.scheduler.stats()["refused"] == 1
+    assert full.scheduler.report.stats()["refused"] == 1
     assert not policy.seen[-1][1]
 
 
 def test_one_that_is_going_or_ends_anyway_is_refused(full, policy):
     full.now_s += 10
     assert len(preempt(full, policy, 1, 1)) == 1
-    assert full.scheduler.stats()["refused"] == 1
+    assert full.scheduler.report.stats()["refused"] == 1
     full.now_s += 100
     assert preempt(full, policy, 1) == []
 
@@ -68,7 +68,7 @@ def test_one_on_a_shrunk_target_is_refused(full, policy):
     ranks = full.granted[1].ranks
     full.did(full.scheduler.shrunk("default", ranks, True))
     assert preempt(full, policy, 1) == []
-    assert full.scheduler.stats()["refused"] == 1
+    assert full.scheduler.report.stats()["refused"] == 1
 
 
 def test_one_on_which_no_exception_was_raised_is_not_going_and_is_not_asked_again(full, policy):
@@ -79,7 +79,7 @@ def test_one_on_which_no_exception_was_raised_is_not_going_and_is_not_asked_agai
     full.scheduler.preempt_failed(99)
     assert preempt(full, policy, 1) == []
     assert policy.seen[-1][1] == {}
-    assert [kept.start_s for kept in full.scheduler.planned()] == [inf], "it has no end any more"
+    assert [kept.start_s for kept in full.scheduler.report.planned()] == [inf], "it has no end any more"
     full.free(1)
     assert [effect.jobid for effect in full.run() if isinstance(effect, Granted)] == [3]
     full.scheduler.check()
@@ -103,11 +103,11 @@ def test_for_a_job_that_does_not_wait_none_is_preempted(full, policy):
 
 
 def test_what_is_going_holds_all_until_it_is_freed_and_plans_take_it_to_end_in_time(full, policy):
-    assert [kept.start_s for kept in full.scheduler.planned()] == [inf], "jobs 1 and 2 have no limit"
+    assert [kept.start_s for kept in full.scheduler.report.planned()] == [inf], "jobs 1 and 2 have no limit"
     full.now_s += 10
     preempt(full, policy, 1)
     assert [effect.annotations for effect in full.run()] == [{"sched": {"t_estimate": full.now_s + 5.0}}]
-    (kept,) = full.scheduler.planned()
+    (kept,) = full.scheduler.report.planned()
     assert (kept.jobid, kept.start_s) == (3, full.now_s + 5.0)
     assert policy.seen[-1][1] == {1: 3}
     full.free(1)
@@ -125,17 +125,17 @@ def test_an_end_of_its_own_that_comes_sooner_stays():
     bench.now_s += 1
     preempt(bench, policy, 1)
     bench.run()
-    assert [kept.start_s for kept in bench.scheduler.planned()] == [120.0]
+    assert [kept.start_s for kept in bench.scheduler.report.planned()] == [120.0]
     bench.scheduler.expiration(1, 500.0)
     bench.run()
-    assert [kept.start_s for kept in bench.scheduler.planned()] == [131.0], "it is killed by then"
+    assert [kept.start_s for kept in bench.scheduler.report.planned()] == [131.0], "it is killed by then"
 
 
 def test_if_the_beneficiary_leaves_its_victims_are_going_all_the_same(full, policy):
     full.now_s += 10
     preempt(full, policy, 1)
     full.did(full.scheduler.cancel(3))
-    assert full.scheduler.stats()["preempted"] == 1
+    assert full.scheduler.report.stats()["preempted"] == 1
     full.free(1)
     full.submit(4)
     full.run()
@@ -188,7 +188,7 @@ def test_the_rate_holds_in_any_window():
     bench.run()
     bench.submit(9, cores=8)
     assert len(preempt(bench, policy, 1, 2, 3, beneficiary=9)) == 2
-    assert bench.scheduler.stats()["refused"] == 1
+    assert bench.scheduler.report.stats()["refused"] == 1
     bench.now_s += RATE_WINDOW_S - 0.001
     assert preempt(bench, policy, 3, beneficiary=9) == []
     bench.now_s += 0.001
@@ -262,4 +262,4 @@ def test_a_time_that_has_come_is_refused_since_passes_would_never_end(full, poli
     full.scheduler.updated("default", 0.0)
     full.run()
     assert full.scheduler.next_notice_s > 100.0
-    assert full.scheduler.stats()["refused"] == 1
+    assert full.scheduler.report.stats()["refused"] == 1

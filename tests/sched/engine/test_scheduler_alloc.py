@@ -60,7 +60,7 @@ def test_pending_reasons_are_annotated_only_when_they_change(bench):
     assert bench.why(4) == "waits its turn; 1 ahead of it in the queue"
     bench.did(bench.scheduler.went_offline(Idset.parse("2")))
     bench.free(1)
-    words = "1 node fits now, 1 node is down, 1 node is busy"
+    words = "1 node fits now, n2 is down, 1 node is busy"
     assert bench.run() == []  # it has changed, but not much time has passed
     assert words in bench.why(3)
     bench.now_s += NOTICE_EVERY_S
@@ -166,13 +166,13 @@ def test_status_and_stats(bench):
     bench.submit(2, nodes=4)
     bench.submit(3, nodes=5)
     bench.run()
-    total, down, allocated = bench.scheduler.resource_status()
+    total, down, allocated = bench.scheduler.report.resource_status()
     assert [part.summary() for part in (total, down, allocated)] == [
         "rank[0-3]/core[0-3],gpu0",
         "rank3/core[0-3],gpu0",
         "rank0/core[0-1],gpu0",
     ]
-    stats = bench.scheduler.stats()
+    stats = bench.scheduler.report.stats()
     assert stats["policy"] == "fifo"
     assert (stats["granted"], stats["denied"], stats["running"]) == (1, 1, 1)
     counts = {"targets": 4, "down": 1, "leaving": 0, "waiting": 1, "planned": 0, "queues": {}}

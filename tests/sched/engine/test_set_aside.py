@@ -114,7 +114,7 @@ def test_cancel_priority_and_numbers_of_who_is_set_aside():
     for jobid in (1, 2, 3):
         bench.submit(jobid, nodes=4)
     shrink(bench, "3")
-    stats = bench.scheduler.stats()["groups"]["default"]
+    stats = bench.scheduler.report.stats()["groups"]["default"]
     assert (stats["waiting"], stats["unsatisfiable"]) == (3, 3)
     with pytest.raises(RemoteProtocolError, match="is already waiting or running"):
         bench.submit(1, spec())
@@ -134,9 +134,9 @@ def test_the_way_back_into_a_full_queue_waits_for_the_next_change(bench):
     bench.submit(2)
     with lowered(WAITING_MAX=1):
         grow(bench, make_r("3"))
-    assert bench.scheduler.set_aside().keys() == {1}
+    assert bench.scheduler.report.set_aside().keys() == {1}
     grow(bench, make_r("4"))
-    assert not bench.scheduler.set_aside()
+    assert not bench.scheduler.report.set_aside()
 
 
 def test_times_beyond_the_calendar_are_still_words(bench):
@@ -144,3 +144,14 @@ def test_times_beyond_the_calendar_are_still_words(bench):
     bench.submit(1, nodes=4)
     words = told(bench.shrink("3", now_s=1e18), 1)["reason_pending"]
     assert words.endswith("it had 4 until 1000000000000000000 s")
+
+
+def test_a_job_that_no_scheduler_has_judged_is_denied_like_a_new_one():
+    bench = Bench("fifo")
+    bench.did(bench.scheduler.grown("default", make_r("0-2"), ids("0-2"), Idset(), NOON_S))
+    submitted_s, asked = NOON_S - 9.0, spec(nodes=4)
+    assert isinstance(bench.scheduler.alloc(1, 16, 0, submitted_s, asked, NOON_S)[0], Annotated)
+    (denied,) = bench.scheduler.alloc(2, 16, 0, submitted_s, asked, NOON_S, True)
+    assert denied == Denied(2, "needs 4 nodes of 1 slot of 1 core; the group has only 3 such nodes")
+    patient = spec(nodes=4, unsatisfiable="wait")
+    assert isinstance(bench.scheduler.alloc(3, 16, 0, submitted_s, patient, NOON_S, True)[0], Annotated)

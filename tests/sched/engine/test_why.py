@@ -1,8 +1,11 @@
 """What a waiting job's owner is told: the reason, the rule, and when at the earliest. Goldens, whole."""
 
+from typing import ClassVar
+
 import pytest
 
-from fluxsched.core.job_text import Why
+from fluxsched.core.idset import Idset
+from fluxsched.core.reasons import WaitKind, Why
 from fluxsched.sched.policy import decide
 from fluxsched.sched.registry import make
 from tests.sched.site import Bench, limit, make_r, spec
@@ -17,6 +20,8 @@ NEEDS_4 = "needs 4 exclusive nodes of 1 slot of 1 core; 2 nodes fit now, 2 nodes
 IN_THE_WAY = "fits now, but not for as long as it may run: job ƒ3 is to start in 100s"
 PLANNED = "as it is planned; sooner if running jobs end before their limits"
 LIMITS = "if running jobs use up their limits and no job goes ahead of it"
+BESIDE_PLANNED = "if running and planned jobs use up their limits and no job goes ahead of it"
+POLICIES = ("fifo", "firstfit", "easy", "conservative", "hybrid:depth=0", "hybrid:depth=2")
 
 
 @pytest.fixture
@@ -73,8 +78,8 @@ def test_jobs_of_parts_are_told_which_parts_are_short(policy):
 def test_behind_the_first_in_line(four):
     waits = "waits its turn; 1 ahead of it in the queue"
     head = "not before job ƒ3, first in line"
-    assert why(four("fifo"), 3) == Why(waits, f"1 ahead of it under {FIFO}", head, 200.0)
-    assert why(four("easy"), 3) == Why(waits, f"1 ahead of it under {EASY}", head, 200.0)
+    assert why(four("fifo"), 3) == Why(waits, f"1 ahead of it under {FIFO}", head, 200.0, WaitKind.BEHIND)
+    assert why(four("easy"), 3) == Why(waits, f"1 ahead of it under {EASY}", BESIDE_PLANNED, 250.0, WaitKind.BEHIND)
     planned = why(four("conservative"), 3)
     assert planned.reason == IN_THE_WAY
     assert (planned.when, planned.earliest_s) == (PLANNED, 250.0)
@@ -83,10 +88,93 @@ def test_behind_the_first_in_line(four):
 def test_where_a_running_job_has_no_limit_nothing_can_be_told(four):
     for policy in ("fifo", "easy"):
         bench = four(policy, limit_s=0.0)
-        assert why(bench, 2)[2:] == ("not known: ƒ2, running, has no time limit", None)
-    assert why(four("fifo", limit_s=0.0), 3)[2:] == (
+        assert why(bench, 2)[2:4] == ("not known: ƒ2, running, has no time limit", None)
+    assert why(four("fifo", limit_s=0.0), 3)[2:4] == (
         "not known: job ƒ3, first in line, has no estimate itself; ƒ2, running, has no time limit", None,
     )  # fmt: skip
+
+
+class TwoQueues:
+    """Queues `lab` and `debug` of one group of four nodes; job 1 runs on two of them until 200 s, the others wait.
+
+    All jobs run until their limits.
+    """
+
+    JOBS: ClassVar = {2: ("lab", 4, 50.0), 3: ("debug", 1, 1000.0), 4: ("debug", 1, 1000.0), 5: ("debug", 3, 10.0),
+                      6: ("lab", 4, 10.0)}  # fmt: skip
+
+    def __init__(self, policy, lab=None):
+        own = {} if lab is None else {"lab": lab}
+        self.bench = Bench(policy, queues={"lab": "default", "debug": "default"}, policies=own)
+        self.bench.grow("0-3")
+        self.begun, self.ends = {}, {}
+        self.bench.submit(1, nodes=2, exclusive=True, duration=100.0)
+        self.begin()
+        for jobid, (queue, nodes, limit_s) in self.JOBS.items():
+            self.bench.submit(jobid, nodes=nodes, exclusive=True, duration=limit_s, queue=queue)
+        self.begin()
+
+    def begin(self):
+        for jobid in self.bench.starts():
+            self.begun[jobid] = self.bench.now_s
+            self.ends[jobid] = self.bench.now_s + (self.JOBS[jobid][2] if jobid > 1 else 100.0)
+
+    def told(self):
+        return {jobid: why(self.bench, jobid).earliest_s for jobid in self.JOBS if jobid not in self.begun}
+
+    def finish(self):
+        while self.ends:
+            self.bench.now_s = min(self.ends.values())
+            for jobid in [jobid for jobid, end_s in self.ends.items() if end_s == self.bench.now_s]:
+                del self.ends[jobid]
+                self.bench.free(jobid)
+            self.begin()
+        return self.begun
+
+
+def test_what_other_queues_have_planned_is_in_the_way():
+    """Job 2 of `lab` has all nodes from 200 to 250 s, so that no job of `debug` starts before, however short."""
+    two = TwoQueues("fifo", "easy")
+    assert two.told() == {2: 200.0, 3: 250.0, 4: 250.0, 5: 250.0, 6: 250.0}
+    found = why(two.bench, 3)
+    assert (found.reason, found.when) == ("fits now, but not for as long as it may run: job ƒ3 is to start in 100s",
+                                          BESIDE_PLANNED)  # fmt: skip
+
+
+@pytest.mark.parametrize("lab", [None, *POLICIES])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_job_of_two_queues_starts_before_the_bound(policy, lab):
+    two = TwoQueues(policy, lab)
+    told = two.told()
+    begun = two.finish()
+    assert told
+    assert [jobid for jobid, bound_s in told.items() if begun[jobid] < bound_s] == []
+
+
+@pytest.mark.parametrize("more", [0, 5])
+def test_only_so_many_reservations_are_counted(more):
+    bench = Bench("fifo", queues={"lab": "default", "debug": "default"}, policies={"lab": "conservative"})
+    bench.grow("0")
+    most = limit("RESERVATIONS_COUNTED_MAX")
+    for jobid in range(most + 1 + more):
+        bench.submit(jobid, nodes=1, exclusive=True, duration=10.0, queue="lab")
+    bench.submit(1000, nodes=1, exclusive=True, duration=10.0, queue="debug")
+    bench.run()
+    assert why(bench, 1000).earliest_s == bench.now_s + 10.0 * (most + 1)
+
+
+def test_a_job_of_another_queue_in_the_same_line_is_ahead():
+    found = why(TwoQueues("fifo").bench, 3)
+    assert (found.reason, found.when) == ("waits its turn; job ƒ3 of another queue is ahead of it",
+                                          "not before job ƒ3, first in line")  # fmt: skip
+
+
+def test_a_planned_job_without_a_limit_leaves_no_bound(four):
+    bench = four("easy")
+    bench.submit(4, nodes=4, exclusive=True, duration=0.0, priority=31)
+    bench.submit(5, nodes=1, exclusive=True, duration=1000.0)
+    bench.run()
+    assert why(bench, 5)[2:4] == ("not known: ƒ5, planned, has no time limit", None)
 
 
 def test_jobs_of_another_group_are_not_in_the_way():
@@ -118,7 +206,7 @@ def test_the_end_of_the_resources_is_a_limit():
     bench.submit(1, nodes=1, exclusive=True)
     bench.submit(2, nodes=1, exclusive=True)
     bench.run()
-    assert why(bench, 2)[2:] == (LIMITS, 900.0)
+    assert why(bench, 2)[2:4] == (LIMITS, 900.0)
 
 
 def test_after_the_end_of_the_resources():
@@ -128,7 +216,7 @@ def test_after_the_end_of_the_resources():
     bench.run()
     assert why(bench, 1) == Why(
         "the resources of group 'default' expired Jan01 00:01 UTC", "nothing starts after their end",
-        "not before they have a later end: reload an R that has one",
+        "not before they have a later end: reload an R that has one", kind=WaitKind.NO_RESOURCES,
     )  # fmt: skip
 
 
@@ -137,8 +225,11 @@ def test_what_is_down():
     bench.grow("0-3", offline="3")
     bench.submit(1, nodes=4)
     bench.run()
-    reason = "needs 4 nodes of 1 slot of 1 core; 3 nodes fit now, 1 node is down"
-    assert why(bench, 1) == Why(reason, f"first in line under {EASY}", "not known: it needs nodes that are down")
+    reason = "needs 4 nodes of 1 slot of 1 core; 3 nodes fit now, n3 is down"
+    when = "not known: it needs nodes that are down"
+    assert why(bench, 1) == Why(reason, f"first in line under {EASY}", when, kind=WaitKind.NO_ROOM)
+    bench.did(bench.scheduler.went_offline(Idset.parse("0-2")))
+    assert why(bench, 1).reason.endswith("none is free, 4 nodes are down"), "of few alone the names are told"
 
 
 def test_a_constraint_that_no_free_target_meets():
@@ -148,21 +239,23 @@ def test_a_constraint_that_no_free_target_meets():
     bench.submit(2, nodes=1, duration=60.0, constraint={"properties": ["ssd"]})
     bench.run()
     reason = "needs 1 node of 1 slot of 1 core with ssd; none is free, 1 node is busy"
-    assert why(bench, 2) == Why(reason, f"first in line under {FIRSTFIT}", LIMITS, 160.0)
+    assert why(bench, 2) == Why(reason, f"first in line under {FIRSTFIT}", LIMITS, 160.0, WaitKind.NO_ROOM)
 
 
 def test_on_hold_and_before_the_resources(bench):
     bench.submit(1, spec())
     assert why(bench, 1) == Why(
         "waits for the resources of group 'default' to be acquired", "no job is judged before that",
-        "not known: as soon as they are acquired",
+        "not known: as soon as they are acquired", kind=WaitKind.NO_RESOURCES,
     )  # fmt: skip
     bench.grow("0")
     bench.submit(2, spec(), priority=0)
     assert why(bench, 2) == Why(
-        "is held: its priority is 0; raise its urgency", "a job on hold is skipped", "not while it is held"
-    )
-    assert why(bench, 1) == Why("is the next to be looked at", f"first in line under {FIFO}", "it fits now")
+        "is held: its priority is 0; raise its urgency", "a job on hold is skipped", "not while it is held",
+        kind=WaitKind.HELD,
+    )  # fmt: skip
+    next_one = Why("is the next to be looked at", f"first in line under {FIFO}", "it fits now", kind=WaitKind.BEHIND)
+    assert why(bench, 1) == next_one
 
 
 class Silent:
@@ -181,7 +274,7 @@ def test_a_policy_that_decides_nothing_is_pointed_at():
     bench.run()
     silent = "fits now, but policy 'silent' has looked at the queue and decided nothing about it"
     rule = "waits with 1 other in the order of policy silent: it does not say how it decides"
-    assert why(bench, 1) == Why(silent, rule, "it fits now")
+    assert why(bench, 1) == Why(silent, rule, "it fits now", kind=WaitKind.BEHIND)
     bench.submit(3, cores=4)
     bench.run()
     assert why(bench, 2).reason == silent

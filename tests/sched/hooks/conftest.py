@@ -2,9 +2,8 @@
 
 import pytest
 
-from fluxsched.core.idset import Idset
-from fluxsched.sched.decisions import Annotated, Granted, PluginFailed
-from fluxsched.sched.hooks.api import PASS, JobSeen
+from fluxsched.sched.decisions import Annotated, PluginFailed
+from fluxsched.sched.hooks import PASS, JobSeen
 from tests.sched.site import Bench, make_r
 
 
@@ -56,12 +55,6 @@ def bench_with():
         return bench
 
     return build
-
-
-def started(effects):
-    """Where jobs started."""
-    grants = [each for each in effects if isinstance(each, Granted)]
-    return {each.jobid: str(Idset.of([part.rank for part in each.fit.parts])) for each in grants}
 
 
 def faults(effects):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.sched.decisions import Granted, PluginFailed
-from fluxsched.sched.hooks.api import PASS, SKIP, Gate, Later, Never, Wait
+from fluxsched.sched.hooks import LIMITS, PASS, SKIP, Gate, Later, Never, Wait
 from tests.sched.site import Bench, limit, make_r, scheduler_of, spec
 
 (
@@ -180,7 +180,7 @@ def test_a_job_has_a_reservation_only_where_its_plugins_let_it(plugin, policy):
     grants = {each.jobid: each for each in bench.run() if isinstance(each, Granted)}
     assert set(grants) == {3}
     assert {part.rank for part in grants[3].fit.parts} == {0, 1}
-    (kept,) = bench.scheduler.planned()
+    (kept,) = bench.scheduler.report.planned()
     assert (kept.jobid, kept.start_s) == (2, 200.0)
     assert kept.fit is not None
     assert {part.rank for part in kept.fit.parts} <= {2, 3}
@@ -205,7 +205,7 @@ def test_who_is_held_back_breaks_no_reservation(plugin, policy, point):
     bench.submit(5, nodes=1, exclusive=True, duration=50.0)
     assert 4 not in [each.jobid for each in bench.run() if isinstance(each, Granted)]
     if point != "reserve":  # else job 2, whose turn it is, keeps its place
-        assert {kept.jobid: kept.start_s for kept in bench.scheduler.planned() if kept.start_s < 1e9}[3] == 200.0
+        assert {kept.jobid: kept.start_s for kept in bench.scheduler.report.planned() if kept.start_s < 1e9}[3] == 200.0
 
 
 # ---- delegation
@@ -216,6 +216,7 @@ JOBS = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 @given(jobs=JOBS)
 @settings(max_examples=15)
@@ -277,6 +278,7 @@ def test_what_is_wrong_with_plugins_is_said_at_once(plugin):
     for fault, plugins in (
         ("has none of the methods", [Nothing()]),
         ("name is None", [Nameless()]),
+        ("has the name of the site's own limits", [plugin(LIMITS)]),
         ("is given twice", [plugin("a"), plugin("a")]),
         ("both have queue_sort", [plugin("a", queue_sort=(1,)), plugin("b", queue_sort=(1,))]),
         ("READS names 'colour'", [plugin("a", reads=("colour",))]),

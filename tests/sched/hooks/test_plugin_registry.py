@@ -14,13 +14,13 @@ from fluxsched.config.policies import (
 from fluxsched.errors import InvalidValue
 from fluxsched.flux.handle import parse_options
 from fluxsched.jobs.queues import QueueConfig
-from fluxsched.sched.hooks.api import POINTS
+from fluxsched.sched.hooks import POINTS
 from fluxsched.sched.loading import join_plugins, split_plugins
 from fluxsched.sched.registry import ARGUMENTS, check_plugin_class, has_plugin, load, make_plugin
 from fluxsched.sim import Ask, Trace, TraceJob, run
 
 NIGHT = """
-from fluxsched.sched.hooks.api import PASS, Later, Option
+from fluxsched.sched.hooks import PASS, Later, Option
 from tests.sched.site import policy_of
 
 class Night:
@@ -68,7 +68,7 @@ def test_what_is_wrong_with_a_plugin_is_said_when_it_is_loaded(night, tmp_path):
         ("nosuch", "no plugin 'nosuch'"),
         (f"{night}:hour=2", "plugin 'night': no option 'hour'; it has from-hour"),
         (f"{night}:from-hour=late", "plugin 'night': from-hour='late'"),
-        (f"{none}", "should hold one plugin, a class with `name` and at least one hook"),
+        (f"{none}", "at least one hook of pre_enqueue, .*; it has none, since Policy lacks one of these"),
         (f"{wrong}", r"plugin 'wrong': look\(self, job\) should take self and 2 more"),
         (f"{broken}", "plugin file .*broken.py cannot be loaded: No module named"),
         (f"{tmp_path}/absent.py", "cannot be loaded"),

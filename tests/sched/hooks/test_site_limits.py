@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.limits import EACH, SiteLimit
-from fluxsched.sched.hooks.limits import with_limits
+from fluxsched.core.jobfields import EACH, HOLDERS_MAX, Holders, SiteLimit
+from fluxsched.sched.hooks import with_limits
 from tests.generated.share import examples
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec, resources
-from tests.sched.site import Bench, make_r, spec
+from tests.sched.site import Bench, make_r, spec, started
 
-from .conftest import faults, started, told
+from .conftest import faults, told
 
 POLICIES = ("fifo", "firstfit", "easy", "conservative", "hybrid", "fair:backfill=easy")
 TWO_EACH = SiteLimit(user=EACH, running=2, user_name=EACH)
@@ -32,12 +32,44 @@ def test_a_user_has_so_many_running_jobs_and_is_told(policy):
         bench.submit(jobid, duration=100.0)
     found = bench.run()
     assert set(started(found)) == {1, 2}
-    text = "plugin 'limits': limit of each user: 2 + 1 running jobs exceed 2"
+    text = "limit of each user: 2 + 1 running jobs exceed 2"
     assert told(found)[3] == text
-    assert bench.scheduler.why(5, bench.now_s).reason == text
+    why = bench.scheduler.why(5, bench.now_s)
+    assert why.reason == text
+    name, _, _ = policy.partition(":")
+    assert why.rule == f"a limit of the site holds it back; policy {name} tries it again as jobs end"
+    assert why.when == "not known: once enough jobs that count for the limit have ended"
     bench.free(1)
     assert set(started(bench.run())) == {3}
     assert faults(found) == []
+
+
+def test_far_below_the_limits_no_answer_is_asked_for_again():
+    (limits,) = with_limits({}, [SiteLimit(user=EACH, running=4)])[""]
+    bench = Bench("fifo", plugins={"": [limits]})
+    bench.grow(make_r("0-3", 4))
+    for jobid in range(1, 6):
+        bench.submit(jobid, duration=100.0)
+        before = limits.generation
+        bench.run()
+        assert (limits.generation > before) == (jobid == 4), "the fourth leaves no room for another"
+    bench.free(1)
+    assert limits.generation == 2, "now there is room for the fifth"
+    assert set(started(bench.run())) == {5}
+
+
+def test_limits_that_bound_nothing_that_runs_are_no_plugin():
+    assert with_limits({}, [SiteLimit(user=EACH, waiting=5), SiteLimit(bank="a", minutes=3.0)]) == {}
+
+
+def test_so_many_holders_are_known():
+    assert HOLDERS_MAX == 65_536
+    holders = Holders([SiteLimit(user=EACH), SiteLimit(user=7, bank="a")], known_max=3)
+    for userid in (*range(9), *range(9)):
+        key = (0, (str(userid),))
+        assert holders.of(userid, "a", None) == ((key, (1, ("7", "a"))) if userid == 7 else (key,))
+        assert holders.of(userid, "b", None) == (key,)
+        assert len(holders._known) <= 3
 
 
 def test_each_amount_is_counted_over_all_that_a_holder_has():
@@ -49,8 +81,8 @@ def test_each_amount_is_counted_over_all_that_a_holder_has():
     bench.submit(4, cores=2)
     found = bench.run()
     assert set(started(found)) == {1, 4}
-    assert told(found)[2] == "plugin 'limits': limit of bank default: 2 + 2 nodes exceed 3"
-    assert told(found)[3] == "plugin 'limits': limit of bank default: 4 + 3 cores exceed 6"
+    assert told(found)[2] == "limit of bank default: 2 + 2 nodes exceed 3"
+    assert told(found)[3] == "limit of bank default: 4 + 3 cores exceed 6"
     assert limit.holder(0, None, None) is None, "a job in no queue has none to be limited by"
 
 
@@ -61,7 +93,7 @@ def test_what_is_allotted_beyond_the_request_counts():
     bench.submit(3, nslots=2)
     found = bench.run()
     assert set(started(found)) == {1, 3}
-    assert told(found)[2] == "plugin 'limits': limit of each bank: 4 + 4 cores exceed 6"
+    assert told(found)[2] == "limit of each bank: 4 + 4 cores exceed 6"
 
 
 def test_a_job_that_ran_before_counts_whatever_it_exceeds():
@@ -72,6 +104,7 @@ def test_a_job_that_ran_before_counts_whatever_it_exceeds():
     assert "1 + 1 running jobs exceed 0" in bench.scheduler.why(1, bench.now_s).reason
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=examples(80))
 @given(st.data())
 def test_no_holder_ever_has_more(data):

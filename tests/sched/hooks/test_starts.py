@@ -2,10 +2,10 @@
 
 from fluxsched.core.idset import Idset
 from fluxsched.sched.decisions import Granted
-from fluxsched.sched.hooks.api import LATERS_MAX, PASS, SKIP, Later, Wait
-from tests.sched.site import spec
+from fluxsched.sched.hooks import LATERS_MAX, PASS, SKIP, Later, Wait
+from tests.sched.site import spec, started
 
-from .conftest import started, told
+from .conftest import told
 
 
 def test_reserve_holds_back_and_is_taken_back_in_reverse(bench_with, plugin, calls):
@@ -50,7 +50,7 @@ def test_a_planned_head_that_a_plugin_refuses_holds_back_none_of_its_queue(bench
         kind = spec(queue=queue, nodes=nodes, exclusive=True, duration=limit_s)
         bench.did(bench.scheduler.alloc(jobid, 16, 1000 + jobid, float(jobid), kind, bench.now_s))
         bench.run()
-        return {made.jobid for made in bench.scheduler.planned()}
+        return {made.jobid for made in bench.scheduler.report.planned()}
 
     submit(1, "batch", 2, 10.0)
     submit(2, "debug", 2, 20.0)

@@ -16,7 +16,7 @@ from fluxsched.sched.plan.running_jobs import RunningJobs
 from fluxsched.sched.pool.find_fit import find_fit
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.sorted_jobs import PendingJob
+from fluxsched.sched.queue import PendingJob
 from tests.generated.share import examples
 from tests.sched.site import make_r, request_of
 

@@ -66,6 +66,7 @@ def test_like_a_loop_over_all_instants(running, free, jobs):
             profile.take(begin_s, end_s, -given_back)
 
 
+@pytest.mark.slow
 def test_many_steps_stand_in_several_chunks():
     running = [(20.0 + n, 1 + n % 3) for n in range(200)]
     profile, loop = profile_of(running, 2), Loop(running, 2)

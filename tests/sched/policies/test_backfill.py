@@ -105,6 +105,7 @@ def test_a_promise_may_break_without_compress(nodes, drawn):
     assert all(start_s < inf for estimates in study.estimates.values() for _, start_s in estimates)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "other"),
     [("hybrid:depth=0", "firstfit"), ("hybrid:depth=1", "easy"), ("hybrid:depth=all", "conservative"),
@@ -195,14 +196,14 @@ def test_each_queue_keeps_its_first_job_where_queues_share_a_group(is_plain, pol
     bench.run()
     submit(6, "debug", 2, 100.0, "2-3")  # the first of its queue, behind all others
     effects = bench.run()
-    assert [made.start_s for made in bench.scheduler.planned() if made.jobid == 6] == [120.0]
+    assert [made.start_s for made in bench.scheduler.report.planned() if made.jobid == 6] == [120.0]
     if policy == "easy":  # `fair` annotates later
         estimates = [each.annotations["sched"].get("t_estimate") for each in effects if each.jobid == 6]
         assert estimates == [120.0]
     for jobid in range(7, 12):
         submit(jobid, "debug", 1, 60.0, "2-3")
         bench.run()
-    assert sorted(made.jobid for made in bench.scheduler.planned()) == [4, 6]
+    assert sorted(made.jobid for made in bench.scheduler.report.planned()) == [4, 6]
     if policy == "easy":
         assert "first in line" in bench.scheduler.why(6, bench.now_s).rule
         assert "1 ahead of it" in bench.scheduler.why(5, bench.now_s).rule
@@ -215,7 +216,7 @@ def test_each_queue_keeps_its_first_job_where_queues_share_a_group(is_plain, pol
     assert bench.scheduler.cancel(4)
     bench.run()
     assert 5 not in bench.granted  # ranks 0-1 are busy: it is the first of its queue now
-    assert 5 in [made.jobid for made in bench.scheduler.planned()]
+    assert 5 in [made.jobid for made in bench.scheduler.report.planned()]
     if policy == "easy":
         assert "first in line" in bench.scheduler.why(5, bench.now_s).rule
 
@@ -239,7 +240,7 @@ def test_with_one_account_fair_keeps_the_heads_of_easy(jobs):
                 bench.free(done)
             bench.run()
         assert fair.granted.keys() == plain.granted.keys()
-        starts = [{made.jobid: made.start_s for made in bench.scheduler.planned()} for bench in (plain, fair)]
+        starts = [{made.jobid: made.start_s for made in bench.scheduler.report.planned()} for bench in (plain, fair)]
         assert starts[0] == starts[1]
 
 
@@ -251,4 +252,4 @@ def test_one_queue_or_none_has_one_head():
         if jobid == 1:
             bench.run()
     bench.run()
-    assert [made.jobid for made in bench.scheduler.planned()] == [2]
+    assert [made.jobid for made in bench.scheduler.report.planned()] == [2]

@@ -171,7 +171,7 @@ def test_a_policy_cannot_grant_a_core_twice():
         bench.submit(jobid, cores=4)
     bench.run()
     assert set(bench.granted) == {1}
-    assert bench.scheduler.stats()["refused"] == 5
+    assert bench.scheduler.report.stats()["refused"] == 5
 
 
 def test_a_policy_that_decides_for_ever_is_stopped():
@@ -180,7 +180,7 @@ def test_a_policy_that_decides_for_ever_is_stopped():
     bench.submit(1, spec())
     with pytest.raises(LocalProtocolError, match="'rogue': over 1000 decisions refused"):
         bench.run()
-    stats = bench.scheduler.stats()
+    stats = bench.scheduler.report.stats()
     assert (stats["refused"], stats["granted"]) == (1001, 1), "what was committed before stands"
     bench.scheduler.check()
 

@@ -15,7 +15,7 @@ PLANNING = ["easy", "hybrid:depth=3", "conservative", "conservative:compress"]
 
 
 def planned(scheduler):
-    return {kept.jobid: kept.start_s for kept in scheduler.planned()}
+    return {kept.jobid: kept.start_s for kept in scheduler.report.planned()}
 
 
 def blocked(bench):
@@ -103,7 +103,7 @@ def test_a_shrink_moves_it_or_sets_the_job_aside(policy):
     assert planned(bench.scheduler)[3] == 150.0
     effects = bench.did(bench.scheduler.shrunk("default", bench.granted[1].ranks.first(1), typed=True))
     assert [effect.jobid for effect in effects if isinstance(effect, Annotated)] == [4]
-    assert bench.scheduler.set_aside().keys() == {4}
+    assert bench.scheduler.report.set_aside().keys() == {4}
     bench.run()
     assert planned(bench.scheduler) == {3: 200.0}
 
@@ -152,7 +152,7 @@ def test_what_cannot_be_promised_any_more_is_taken_back_at_once():
     bench.did(bench.scheduler.went_offline(Idset.parse("3")))
     (told,) = bench.run()
     assert told.annotations["sched"]["t_estimate"] is None
-    assert "1 node is down" in told.annotations["sched"]["reason_pending"]
+    assert "n3 is down" in told.annotations["sched"]["reason_pending"]
     bench.did(bench.scheduler.went_online(Idset.parse("3")))
     assert bench.run() == []  # a promise may wait
 
@@ -186,6 +186,7 @@ def test_the_end_of_the_resources_is_a_limit():
     assert planned(bench.scheduler) == {2: 400.0}
 
 
+@pytest.mark.slow
 def test_a_pass_over_many_who_are_blocked_pauses():
     scheduler = scheduler_of("easy", notify=False)
     resources = make_r("0-3", 1)

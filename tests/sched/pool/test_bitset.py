@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
-from fluxsched.sched.pool.bitset import WORD_BITS, Bits, ids_of, lowest, mask_of, words_of
+from fluxsched.sched.pool.placement import WORD_BITS, Bits, ids_of, lowest, mask_of, words_of
 
 IDS = st.integers(0, 3 * WORD_BITS)
 

@@ -3,8 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.pool.bitset import WORD_BITS
-from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT
+from fluxsched.sched.pool.placement import BEST_FIT, WORD_BITS, WORST_FIT
 from fluxsched.sched.pool.target_class import FreeIndex
 from tests.sched.site import limit
 

@@ -86,9 +86,9 @@ def test_reasons_are_words(places):
     places.down("1")
     places.take(request_of(cores=5, constraint=ssd))
     assert places.find(request_of(nodes=2, cores=4, constraint=ssd)) == Later(
-        "needs 2 nodes of 1 slot of 4 cores with ssd; none is free, 1 node is down, 1 node is busy"
+        "needs 2 nodes of 1 slot of 4 cores with ssd; none is free, n1 is down, 1 node is busy"
     )
-    assert places.find(request_of(slots=30)) == Later("needs 30 slots of 1 core; 23 slots fit now, 1 node is down")
+    assert places.find(request_of(slots=30)) == Later("needs 30 slots of 1 core; 23 slots fit now, n1 is down")
     places.up("1")
     places.take(request_of(gpus=1))
     assert places.find(request_of(nodes=2, gpus=1, exclusive=True)) == Later(
@@ -102,7 +102,7 @@ def test_bad_grows_change_nothing(places):
         grown("default", make_r("5-6"), Idset.parse("5-6"), Idset())
     with pytest.raises(RemoteProtocolError, match="1048576 at most"):
         grown("default", make_r("6", limit("LEVELS_MAX") // 2, 2), Idset.parse("6"), Idset())
-    assert str(places.scheduler.resource_status()[0].ranks) == "0-5"
+    assert str(places.scheduler.report.resource_status()[0].ranks) == "0-5"
 
 
 def test_more_sets_of_properties_than_classes():

@@ -14,10 +14,9 @@ from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.pool.find_fit import WhatIf, find_fit, find_on, place_now
+from fluxsched.sched.pool.find_fit import WhatIf, find_fit, find_on, infeasible, place_now
 from fluxsched.sched.pool.placement import LIKE, PLACEMENTS, Fits, Infeasible, Part, Shapes, blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.why_no_fit import infeasible
 from tests.generated.share import examples
 from tests.sched.pool.plain_pool import Plain, Reference
 from tests.sched.site import lowered

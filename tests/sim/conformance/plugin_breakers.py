@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fluxsched.sched.hooks.api import PASS, SKIP, Gate, Later, Wait
+from fluxsched.sched.hooks import PASS, SKIP, Gate, Later, Wait
 
 
 class Patient:

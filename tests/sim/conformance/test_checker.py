@@ -6,10 +6,10 @@ import pytest
 
 from fluxsched.sched.policy import LEAST_LOST, Pending, Start, placement_of
 from fluxsched.sched.registry import make
-from fluxsched.sim.conformance import harness as module
-from fluxsched.sim.conformance import suite
-from fluxsched.sim.conformance.harness import DECISIONS_EACH_MAX, DECISIONS_MORE_MAX, LATE_S, Harness, RuleBroken
-from fluxsched.sim.conformance.suite import spec_of
+from fluxsched.sim import conformance as suite
+from fluxsched.sim import harness as module
+from fluxsched.sim.conformance import spec_of
+from fluxsched.sim.harness import DECISIONS_EACH_MAX, DECISIONS_MORE_MAX, LATE_S, Harness, RuleBroken
 from fluxsched.system.clock import interrupted
 
 

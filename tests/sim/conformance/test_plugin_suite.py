@@ -4,20 +4,23 @@ import inspect
 
 import pytest
 
-from fluxsched.sched.hooks.api import PASS, SKIP, Later
+from fluxsched.sched.hooks import PASS, SKIP, Later
 from fluxsched.sched.policies.backfill import Easy, Fifo
-from fluxsched.sim.conformance import plugin_site, suite
-from fluxsched.sim.conformance.harness import RuleBroken
-from fluxsched.sim.conformance.plugin_site import (
+from fluxsched.sim import conformance as suite
+from fluxsched.sim import plugin_conformance as plugin_site
+from fluxsched.sim.harness import RuleBroken
+from fluxsched.sim.plugin_conformance import (
     DEPTH_MAX,
     PARTS_MAX,
+    RULES,
     SKIPS,
     WAIT_MAX_S,
     PluginJudge,
     PluginSite,
+    examine_plugin,
     sizes_in,
 )
-from fluxsched.sim.conformance.plugin_suite import RULES, examine_plugin
+from tests.generated.share import first
 from tests.sim.conformance.plugin_breakers import BREAKERS, Patient
 
 
@@ -37,7 +40,7 @@ def test_a_broken_rule_is_found_at_its_line(breaker):
         assert found[rule].line == f"plugin_breakers.py:{marked[0]}", found[rule]
 
 
-@pytest.mark.parametrize("policy", [Easy(), Fifo()], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", first([Easy(), Fifo()]), ids=lambda policy: policy.name)
 def test_a_plugin_that_keeps_all_rules_is_left_alone(policy):
     verdicts = list(examine_plugin(policy, Patient, cases=1))
     assert {each.rule: each.finding for each in verdicts if each.verdict != "kept"} == {}
@@ -72,13 +75,13 @@ def test_a_filter_that_is_asked_about_a_skipped_shape_is_noted():
 
 @pytest.mark.plain_only("replaces a function")
 def test_unreserve_in_the_wrong_order_is_found(monkeypatch):
-    from fluxsched.sched.engine import hooked_pass, plugins
-    from fluxsched.sched.hooks import chain as calls
+    from fluxsched.sched import hooks as calls
+    from fluxsched.sched.engine import passes, plugins
 
     def forwards(chain, done, *others):
         calls.unreserve(chain, [*reversed(done)], *others)
 
-    monkeypatch.setattr(hooked_pass, "unreserve", forwards)
+    monkeypatch.setattr(passes, "unreserve", forwards)
     monkeypatch.setattr(plugins, "unreserve", forwards)
     assert "reserved" in broken(Patient, "leaks", cases=1)
 
@@ -86,7 +89,7 @@ def test_unreserve_in_the_wrong_order_is_found(monkeypatch):
 def test_wait_max_s_is_the_longest_wait_for_a_permit():
     class PendingJob(Patient):
         def permit(self, job, fit, now_s):
-            from fluxsched.sched.hooks.api import Wait
+            from fluxsched.sched.hooks import Wait
 
             return Wait(WAIT_MAX_S + 1)
 

@@ -5,7 +5,7 @@ import pytest
 from fluxsched.sched.fair.accounts import RATE_WINDOW_S, FairSettings
 from fluxsched.sched.policy import Preempt
 from fluxsched.sched.registry import make
-from fluxsched.sim.conformance.harness import Preemptible, PreemptionJudge, RuleBroken, line_of, rate_of
+from fluxsched.sim.harness import Preemptible, PreemptionJudge, RuleBroken, line_of, rate_of
 
 FOR = 9
 

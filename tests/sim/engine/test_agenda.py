@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sim.engine.simulation import END, SITE, SUBMIT, Agenda
+from fluxsched.sim.simulation import END, SITE, SUBMIT, Agenda
 
 
 class Incomparable:

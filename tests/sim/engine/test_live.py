@@ -8,8 +8,8 @@ import pytest
 from fluxsched.client.blocking import connect_sync
 from fluxsched.instance import launch
 from fluxsched.sim import run
-from fluxsched.sim.engine.run import replay
-from fluxsched.system.clock import SystemClock, sleep
+from fluxsched.sim.replay import replay
+from fluxsched.system.clock import SystemClock
 
 SPEED = 50.0
 
@@ -24,14 +24,10 @@ def uri(tmp_path, monkeypatch):
     launch.stop(started)
 
 
-class Clock(SystemClock):
-    sleep = staticmethod(sleep)
-
-
 def test_an_instance_schedules_as_its_simulation(uri, trace_of):
     trace = trace_of((0, 20, 40, 4), (5, 30, 60, 2), (6, 90, 40, 2), (6, 5, 40, 9), (30, 0, 10, 1))
     with connect_sync(uri) as handle:
-        live = replay(handle, trace, SPEED, Clock())
+        live = replay(handle, trace, SPEED, SystemClock())
     simulated = run(trace, "fifo", procs=4)
     assert live.jobs.state == simulated.jobs.state
     assert live.jobs.start[3] is live.jobs.end[3] is None

@@ -6,10 +6,9 @@ import pytest
 
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.policy import Preempt, Start, Wake
-from fluxsched.sim import Ask, Trace, TraceJob, run
-from fluxsched.sim.engine import simulation
-from fluxsched.sim.engine.site import parse_site
-from fluxsched.sim.table import NO_ROW, Preemption
+from fluxsched.sim import Ask, Trace, TraceJob, run, simulation
+from fluxsched.sim.result import NO_ROW, Preemption
+from fluxsched.sim.site import parse_site
 
 
 class Impatient:
@@ -60,6 +59,7 @@ def test_it_runs_again_in_line_by_its_first_submission():
     assert (jobs.start, jobs.end) == ([15, 65, 10], [65, 75, 15])
 
 
+@pytest.mark.slow
 def test_an_attempt_that_was_preempted_is_drawn_on_its_targets():
     pytest.importorskip("matplotlib")
     from fluxsched.sim.plots import draw

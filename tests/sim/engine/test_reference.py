@@ -27,6 +27,7 @@ def as_trace(jobs: list[tuple[float, float, float, int]]) -> Trace:
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", DECIDE)
 @pytest.mark.parametrize("machine", [{"procs": PROCS}, {"nodes": 1, "cores": PROCS}], ids=["targets", "cores"])
 def test_generated_workloads(policy: str, machine: dict[str, int], reference: ModuleType) -> None:
@@ -58,6 +59,7 @@ def test_who_ends_by_the_shadow_time_as_times_are_rounded_is_let_pass(
     assert run(trace, policy, procs=PROCS).jobs.start[2] == rest[0]
 
 
+@pytest.mark.slow
 def test_the_loops_are_right_on_the_known_trace(kth, reference: ModuleType) -> None:
     """A thousand jobs, which later ones cannot delay under any of these three; the rest is for the production code."""
     jobs = [reference.Job(job.submit_s, job.run_s, job.limit_s, job.ask.nslots) for job in kth.trace.jobs[:1000]]

@@ -5,7 +5,7 @@ import pytest
 from fluxsched.core.quantities import parse_duration
 from fluxsched.errors import InvalidValue, RPCError
 from fluxsched.sim import Ask, Trace, TraceJob, run
-from fluxsched.sim.engine.run import replay
+from fluxsched.sim.replay import replay
 
 
 class Clock:

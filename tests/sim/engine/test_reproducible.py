@@ -67,8 +67,8 @@ POLICIES = (
 )  # fmt: skip
 """All policies, in the variants that have data structures of their own; `tree` is asked by resource managers below."""
 
-JOBS, PLANNED = 80, 40
-"""Jobs, and those that a policy gets which plans every one of them among parts and switches."""
+JOBS, PLANNED = (80, 40) if ALL else (40, 20)
+"""Jobs, more than there is room for, and those of them that a policy gets which plans each among parts and switches."""
 
 BANKS = ("optics", "lasers", "chemistry", None)
 SITE = [
@@ -182,7 +182,7 @@ def mixed_jobs(chance):
 
 def _resource_managers():
     """All that managers of the Scheduler Interface hear while they do things at random."""
-    from fluxsched.yunikorn.machine.effects import SendResponse
+    from fluxsched.yunikorn.messages import SendResponse
     from tests.yunikorn.machine.rms import World
     from tests.yunikorn.machine.test_random_rms import Manager
 

@@ -5,8 +5,8 @@ import json
 from fluxsched.core.jobfields import Sharing
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.sim import Ask, Trace, run
-from fluxsched.sim.engine.simulation import NAMED_FROM, Users
-from fluxsched.sim.engine.trace_jobspecs import TraceJobspecs, with_system
+from fluxsched.sim.simulation import NAMED_FROM, Users
+from fluxsched.sim.site import TraceJobspecs, with_system
 
 
 def test_a_jobspec_says_how_its_job_shares_the_machine(trace_of):

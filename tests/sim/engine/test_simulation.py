@@ -7,7 +7,7 @@ import pytest
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.policies.backfill import Fifo
 from fluxsched.sim import Ask, Trace, run
-from fluxsched.sim.engine.site import parse_site
+from fluxsched.sim.site import parse_site
 
 
 def simulate(trace, resources, *events, policy="fifo", **options):

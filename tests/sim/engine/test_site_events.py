@@ -5,7 +5,7 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue
 from fluxsched.sim import Ask, TraceJob, run
-from fluxsched.sim.engine.site import FAULTS_SHOWN_MAX, OUTAGE, SiteEvent, parse_site, read_site
+from fluxsched.sim.site import FAULTS_SHOWN_MAX, OUTAGE, SiteEvent, parse_site, read_site
 
 ALL = Idset.parse("0-3")
 

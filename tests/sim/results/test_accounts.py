@@ -7,8 +7,7 @@ import pytest
 from fluxsched.sched.fair.accounts import Bank, FairSettings
 from fluxsched.sim import Ask, Trace, TraceJob, run
 from fluxsched.sim.report import as_json, report
-from fluxsched.sim.result import courses, write_courses
-from fluxsched.sim.table import NO_ROW, Preemption
+from fluxsched.sim.result import NO_ROW, Preemption, courses, write_courses
 
 
 def job(number, submit_s, run_s, slots, user, bank=None):

@@ -6,8 +6,7 @@ import pytest
 
 from fluxsched.sim import Ask, Trace, TraceJob, generate, report, run
 from fluxsched.sim.report import drawing
-from fluxsched.sim.result import Cost, Result, percentile
-from fluxsched.sim.table import Columns, Preemption, Resizing, stretches
+from fluxsched.sim.result import Columns, Cost, Preemption, Resizing, Result, percentile, stretches
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,8 @@ def test_it_says_what_the_table_of_jobs_says(study):
         assert policy["quantiles"][report.QUANTILES // 2] == pytest.approx(median, abs=1e-3)
     names = drawn["users"]
     assert [names[at] for at in drawn["jobs"]["user"]] == [str(user) for user in results[0].jobs.user]
-    assert drawn["figures"][0] == ["jobs completed", "80", "80"]
+    figure = {"title": "jobs completed", "group": "Jobs", "better": 0, "texts": ["80", "80"], "numbers": [80, 80]}
+    assert drawn["figures"][0] == figure
     assert sum(each["jobs"] for each in drawn["by_size"]) == 80
 
 

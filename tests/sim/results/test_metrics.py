@@ -8,16 +8,19 @@ from hypothesis import strategies as st
 
 from fluxsched.sim import Trace, run
 from fluxsched.sim.report import as_json, table
-from fluxsched.sim.result import bounded_slowdown, jain, percentile, spread
-from fluxsched.sim.table import (
+from fluxsched.sim.result import (
     NO_ROW,
     Preemption,
     average,
     averages,
+    bounded_slowdown,
     busy_steps,
+    jain,
     maximum,
+    percentile,
     queue_steps,
     sampled,
+    spread,
     steps_of,
     used_core_s,
 )

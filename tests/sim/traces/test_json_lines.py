@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fluxsched.errors import InvalidValue
 from fluxsched.sim import Ask, Machine, Trace, TraceJob, run
-from fluxsched.sim.traces import TIME_MAX_S, print_lines, read_lines
+from fluxsched.sim.traces import RESULTS, TIME_MAX_S, print_lines, read_lines
 from tests.generated.share import examples
 
 JOB = {"submit": 5, "run": 10.5}
@@ -118,7 +118,7 @@ rows = st.builds(
     TraceJob, st.integers(0, 9) | st.text(max_size=5), st.floats(0, 1e9), st.floats(0, 1e9),
     st.none() | st.floats(0.1, 1e9), asks, names, names, names, st.none() | st.floats(0, 1e9), st.integers(0, 31),
     names, st.none() | st.floats(0, 1e9), st.none() | st.text("abc/-", min_size=1), st.none() | st.floats(0, 1e9),
-    st.integers(0, 100), st.none(),
+    st.integers(0, 100), st.none(), st.sampled_from((None, *RESULTS)), st.just(0.0),
 )  # fmt: skip
 worked = rows.map(lambda job: job._replace(run_s=0.0, work=600.0))
 
@@ -134,6 +134,8 @@ def test_what_is_printed_reads_back(jobs, machine):
 def test_jobs_that_are_made_are_checked_too():
     with pytest.raises(InvalidValue, match="job 7: urgency 99 is not 0"):
         Trace.of([TraceJob(7, 0.0, 1.0, 1.0, Ask(), urgency=99)])
+    with pytest.raises(InvalidValue, match="job 7: result 'FINE' is not one of COMPLETED"):
+        Trace.of([TraceJob(7, 0.0, 1.0, 1.0, Ask(), result="FINE")])
 
 
 @pytest.mark.parametrize("key", ["submit", "run", "duration", "think", "preemptible-after"])

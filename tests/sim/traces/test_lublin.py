@@ -4,7 +4,7 @@ import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sim import Machine, generate
-from fluxsched.sim.lublin import LIMITS_S, _cycle
+from fluxsched.sim.synthetic import LIMITS_S, _cycle
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,9 @@ def test_a_whole_line():
     trace = read_swf([*HEAD, WHOLE], "t")
     assert trace.header == {"Version": "2.2", "MaxProcs": "16", "Note": "first"}
     assert trace.machine == Machine(16)
-    assert trace.jobs == [TraceJob(7, 10.0, 60.0, 120.0, Ask(8), user=3, queue=1, group=2, wait_s=5.0)]
+    assert trace.jobs == [
+        TraceJob(7, 10.0, 60.0, 120.0, Ask(8), user=3, queue=1, group=2, wait_s=5.0, result="COMPLETED")
+    ]
     assert (trace.bad, trace.left_out, trace.faults) == (0, 0, ())
 
 
@@ -175,6 +177,7 @@ jobs = st.lists(
         st.none() | st.floats(1, 1e9), st.integers(1, 10**6).map(Ask), st.none() | st.integers(0, 99),
         st.none() | st.integers(0, 99), st.none() | st.integers(0, 99), st.none() | numbers.map(float), st.just(16),
         st.none() | st.integers(0, 99), st.none() | numbers.map(float), st.none(), st.none(), st.just(0), st.none(),
+        st.sampled_from((None, "COMPLETED", "FAILED", "CANCELED")), st.just(0.0),
     ),
     max_size=5,
 )  # fmt: skip

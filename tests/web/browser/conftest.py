@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.resources import files
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import JavascriptException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
@@ -19,6 +21,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 from fluxsched.client.blocking import Handle
 from fluxsched.core.jobid import format_f58, parse_jobid
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.web.standalone import standalone
 from tests.prepared.caller import prepared
 
 from .chromium import NEEDED, headless, is_installed
@@ -29,6 +32,10 @@ ANOTHER_PAGE = (StaleElementReferenceException,)
 """What is found may be of a page that is just being left."""
 DESKTOP, PHONE = (1280, 800), (390, 844)
 MARKUP = "<script>alert(1)</script>"
+NOW_S = 1_800_000_000.0
+"""The time of given data."""
+STYLES = ("style.css", "views.css")
+Show = Callable[..., None]
 GRAVE = ("serious", "critical")
 SHORT = """
 const one = selector => document.querySelector(selector), all = selector => [...document.querySelectorAll(selector)];
@@ -41,6 +48,10 @@ const place = rank => {
 const button = (words, within) => all(within + ' button').find(b => b.textContent.trim() === words && b.offsetParent);
 """
 """What the expressions of tests may use."""
+KEEP_FILES = """
+URL.createObjectURL = blob => (window.kept = blob, 'about:blank');
+HTMLAnchorElement.prototype.click = function() { window.keptName = this.download; };
+"""
 
 
 class WebSite:
@@ -125,8 +136,10 @@ class WebBrowser:
         return self.driver.execute_script(f"{SHORT} return ({text})", *values)
 
     def until(self, text: str, *values: object) -> Any:
-        """Wait until an expression holds; its value."""
-        return WebDriverWait(self.driver, WAIT_S, LOOK_S).until(lambda _: self.script(text, *values), text)
+        """Wait until an expression holds; its value. Elements that it names may have to come first."""
+        return WebDriverWait(self.driver, WAIT_S, LOOK_S, (JavascriptException,)).until(
+            lambda _: self.script(text, *values), text
+        )
 
     def find(self, selector: str) -> WebElement:
         """Wait for an element that can be seen."""
@@ -182,6 +195,13 @@ class WebBrowser:
         for key in held:
             actions.key_up(key)
         actions.perform()
+
+    def saved(self, selector: str) -> tuple[str, list[list[str]]]:
+        """The name and the lines of the file that a button gives."""
+        self.driver.execute_script(KEEP_FILES)
+        self.find(selector).click()
+        text = self.driver.execute_async_script("window.kept.text().then(arguments[0])")
+        return self.script("window.keptName"), list(csv.reader(StringIO(text)))
 
     def grave_faults(self, rules: list[str] | None = None) -> list[str]:
         """What axe-core finds serious or critical, by all that it checks by default or by some rules."""
@@ -253,3 +273,24 @@ def jobs(web_site: WebSite) -> dict[str, str]:
     web_site.after(ended, "clean")
     web_site.after(runs, "start")
     return {"runs": runs, "ended": ended, "waits": waits, "held": held}
+
+
+@pytest.fixture
+def show(browser: WebBrowser, tmp_path: Path) -> Show:
+    """Opens a view on given data."""
+    pytest.importorskip("jinja2", reason="the page is an extra: fluxsched[web]")
+    from fluxsched.web.pages import templates
+
+    def opened(view: str, data: dict[str, Any], phone: bool = False) -> None:
+        template = templates().get_template(f"{view}.html")
+        content = "".join(template.blocks["content"](template.new_context({"data": data})))
+        page = standalone(view, f'<main><div id="view">{content}</div></main>', f"{view}.js", STYLES, data)
+        open_file(browser, tmp_path, page, phone)
+
+    return opened
+
+
+def open_file(browser: WebBrowser, folder: Path, page: str, phone: bool = False) -> None:
+    browser.size(PHONE if phone else DESKTOP)
+    (folder / "page.html").write_text(page, encoding="utf-8")
+    browser.driver.get((folder / "page.html").as_uri())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from selenium.webdriver.common.keys import Keys
 
 from fluxsched.views.words import duration_text
 
-from .conftest import PHONE
+from .conftest import DESKTOP, MARKUP, PHONE
 
 WATCH_LOST = """
 const lost = document.getElementById('lost');
@@ -16,13 +17,14 @@ window.said = [];
 new MutationObserver(() => window.said.push(lost.textContent)).observe(lost, {childList: true, subtree: true});
 """
 OF_COLOURS = ["color-contrast", "link-in-text-block"]
-VIEWS = ("machine", "jobs", "timeline", "groups", "shares", "history")
+VIEWS = ("machine", "jobs", "queues", "timeline", "groups", "shares", "history")
 
 
 def paths(jobs: dict[str, str]) -> list[str]:
     return [*(f"/{view}" for view in VIEWS), f"/jobs/{jobs['waits']}"]
 
 
+@pytest.mark.slow
 def test_each_view_has_no_grave_fault_and_fits_a_phone(browser: Any, jobs: dict[str, str]) -> None:
     """Each is loaded once: a load takes longer than what is looked at."""
     found = {}
@@ -34,6 +36,20 @@ def test_each_view_has_no_grave_fault_and_fits_a_phone(browser: Any, jobs: dict[
         browser.size(PHONE)
         assert browser.script("document.documentElement.scrollWidth") == PHONE[0], path
     assert {at: faults for at, faults in found.items() if faults} == {}
+
+
+OVERLAPPING = """[...document.querySelectorAll('.jobs tbody td')].filter(td =>
+  td.scrollWidth > td.clientWidth + 1 && getComputedStyle(td).overflow === 'visible').map(each => each.className)"""
+
+
+def test_on_a_phone_cells_of_jobs_do_not_overlap_and_the_present_view_is_seen(
+    browser: Any, jobs: dict[str, str]
+) -> None:
+    browser.open("/jobs", PHONE)
+    browser.until("all('.jobs tbody tr').length")
+    assert browser.script(OVERLAPPING) == []
+    browser.open("/history", PHONE)
+    browser.until("one('nav a[aria-current]').getBoundingClientRect().right <= innerWidth")
 
 
 def test_durations_are_written_as_everywhere_else(browser: Any, jobs: dict[str, str]) -> None:
@@ -57,7 +73,7 @@ def test_views_are_reached_by_keys(browser: Any, jobs: dict[str, str]) -> None:
     browser.keys(Keys.ESCAPE)
     browser.until("!one('dialog')")
     browser.keys("g", "m")
-    browser.until("document.body.dataset.view === 'machine'")
+    browser.until("document.body.dataset.view === 'machine' && isLive()")
     browser.keys(Keys.TAB)
     assert browser.script("focused().textContent") == "Skip to the content"
     browser.keys(Keys.ENTER)
@@ -79,12 +95,57 @@ def test_colours_are_chosen_and_remembered(browser: Any) -> None:
 
 def test_figures_stand_in_the_bar_and_follow(browser: Any, jobs: dict[str, str]) -> None:
     browser.open("/jobs")
-    before = int(browser.until("one('[data-figure=waiting]')?.textContent"))
+    before = sum(queue["pending"] for queue in browser.site.rpc("instance.metrics")["queues"])
+    browser.until("one('[data-figure=waiting]').textContent === arguments[0]", str(before))
     jobid = browser.site.submit("more", ["true"], nodes=64, cores_per_task=4, duration_s=600.0)
     browser.until("one('[data-figure=waiting]').textContent === arguments[0]", str(before + 1))
     browser.site.cancel(jobid)
 
 
+SHIFTS = """
+window.shift = 0;
+const sum = list => list.getEntries().forEach(each => (window.shift += each.value));
+new PerformanceObserver(sum).observe({type: 'layout-shift'});
+const style = new CSSStyleSheet();
+style.replaceSync('#view > * { animation: none !important }');
+document.adoptedStyleSheets = [style];
+"""
+"""Sums what has jumped; what waits for data waits for as long as it takes."""
+SHIFT_MAX = 0.1  # more is felt: web.dev/cls
+SEEN_MS = 700
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_nothing_jumps_while_a_view_is_loaded(browser: Any, jobs: dict[str, str], size: tuple[int, int]) -> None:
+    script = browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": SHIFTS})
+    try:
+        found = {}
+        for path in paths(jobs):
+            browser.open(path, size)
+            browser.until("performance.now() > arguments[0]", SEEN_MS)
+            found[path] = browser.script("window.shift")
+    finally:
+        browser.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+    assert {path: shift for path, shift in found.items() if shift >= SHIFT_MAX} == {}
+
+
+@pytest.mark.slow
+def test_a_notice_is_a_banner_on_every_view_and_goes_when_it_is_removed(browser: Any, jobs: dict[str, str]) -> None:
+    browser.open("/jobs")
+    browser.site("notice", "--", MARKUP)
+    try:
+        browser.until("one('#notices[role=status] .notice')?.textContent === arguments[0]", MARKUP)
+        assert browser.grave_faults() == []
+        browser.open("/machine", PHONE)
+        assert browser.find(".notice").text == MARKUP
+        assert browser.script("document.documentElement.scrollWidth") == PHONE[0]
+    finally:
+        browser.site("notice", "--clear")
+    browser.until("!one('.notice')")
+
+
+@pytest.mark.slow
 def test_a_page_whose_instance_restarts_says_so_and_comes_back(quiet_browser: Any, jobs: dict[str, str]) -> None:
     browser = quiet_browser
     browser.open("/jobs")
@@ -93,3 +154,36 @@ def test_a_page_whose_instance_restarts_says_so_and_comes_back(quiet_browser: An
     browser.until("window.said.some(t => t.includes('does not answer'))")
     browser.until("one('#lost').hidden && isLive()")
     browser.said("#jobs-table tbody", "runs")
+
+
+@pytest.mark.slow
+def test_a_wall_has_figures_and_no_controls(browser: Any, jobs: dict[str, str]) -> None:
+    seen = "all('button, input, select, nav').filter(each => each.offsetParent && !each.closest('.legend, thead'))"
+    for view in VIEWS:
+        browser.open(f"/{view}?wall")
+        browser.find(".figures .value")
+        assert browser.script(f"{seen}.length") == 0, view
+        assert browser.script("location.search") == "?wall", view
+        assert view != "machine" or browser.until("map().scale > 64")  # more than is wanted beside other things
+        assert browser.grave_faults() == [], view
+    browser.keys("g", "w")
+    assert browser.script("location.search") == "?wall"
+    browser.keys("w")
+    browser.until("isLive() && !location.search && one('nav').offsetParent")
+    browser.keys("w")
+    browser.until("isLive() && location.search === '?wall=1' && !one('nav').offsetParent")
+
+
+def test_the_address_of_a_view_is_copied(browser: Any, jobs: dict[str, str]) -> None:
+    """Where the browser allows it, else shown in a field."""
+    browser.open("/timeline?since=-900")
+    browser.script(
+        "void Object.defineProperty(navigator, 'clipboard', {value: {writeText: async t => (window.copied = t)}})"
+    )
+    browser.find("#link").click()
+    browser.said("#announce", "copied")
+    assert browser.script("window.copied === location.href && window.copied.endsWith('/timeline?since=-900')")
+    browser.script("void (navigator.clipboard.writeText = async () => { throw new Error('no') })")
+    browser.find("#link").click()
+    assert str(browser.find("dialog input").get_attribute("value")).endswith("/timeline?since=-900")
+    browser.button("Close", "dialog").click()

@@ -6,45 +6,20 @@ the last ones follow a real instance.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from fluxsched.sim import generate, run
 from fluxsched.sim.report import drawing
-from fluxsched.web.standalone import standalone, study_page
+from fluxsched.sim.result import queue_steps
+from fluxsched.web.standalone import study_page
 
-from .conftest import DESKTOP, PHONE
+from .conftest import MARKUP, NOW_S, PHONE, Show, open_file
 
-MARKUP = "<script>alert(1)</script>"
-NOW_S = 1_800_000_000.0
-STYLES = ("style.css", "views.css")
 GANTT = "one('canvas.gantt').gantt"
-
-Show = Callable[..., None]
-
-
-@pytest.fixture
-def show(browser: Any, tmp_path: Path) -> Show:
-    """Opens a view on given data."""
-    pytest.importorskip("jinja2", reason="the page is an extra: fluxsched[web]")
-    from fluxsched.web.pages import templates
-
-    def opened(view: str, data: dict[str, Any], phone: bool = False) -> None:
-        template = templates().get_template(f"{view}.html")
-        content = "".join(template.blocks["content"](template.new_context({"data": data})))
-        page = standalone(view, f'<main><div id="view">{content}</div></main>', f"{view}.js", STYLES, data)
-        open_file(browser, tmp_path, page, phone)
-
-    return opened
-
-
-def open_file(browser: Any, folder: Path, page: str, phone: bool = False) -> None:
-    browser.size(PHONE if phone else DESKTOP)
-    (folder / "page.html").write_text(page, encoding="utf-8")
-    browser.driver.get((folder / "page.html").as_uri())
 
 
 def timeline(**more: Any) -> dict[str, Any]:
@@ -84,6 +59,13 @@ def test_the_timeline_says_what_runs_and_what_comes(browser: Any, show: Show) ->
     browser.button("Show all").click()
     browser.until(f"{GANTT}.whole")
     assert browser.grave_faults() == []
+
+
+def test_jobs_of_one_user_are_coloured_by_what_tells_them_apart(browser: Any, show: Show) -> None:
+    bars = [[f"f{at}", str(at), NOW_S, NOW_S + 60, "running", 1, "ann", "", name] for at, name in enumerate("abc")]
+    show("timeline", timeline(bars=bars))
+    browser.until("all('.legend button').map(b => b.textContent).join() === 'a,b,c'")
+    assert "name" in browser.script("all('.filters select').map(s => s.value)")
 
 
 def test_jobs_on_one_target_lie_beside_each_other(browser: Any, show: Show) -> None:
@@ -129,7 +111,7 @@ def test_groups_say_who_acquired_what_and_what_leaves(browser: Any, show: Show) 
     queues = [{"name": "batch", "group": "default", "enabled": True, "started": False, "waiting": 7, "running": 3}]
     holders = {"default": [["fA", "8", 0, "ann", MARKUP], ["fB", "9", NOW_S + 90, "bob", "short"]]}
     show("groups", {"now": NOW_S, "groups": groups, "queues": queues, "holders": holders})
-    browser.said("[data-key=default]", f"8 targets2 leavingAcquired by{MARKUP}Dialecttyped")
+    browser.said("[data-key=default]", f"8 targets2 leavingAcquired by{MARKUP}")
     browser.said("[data-key=default]", "3 running, 7 waiting, stopped")
     browser.said("[data-key=default]", f"Leaves when these end: {MARKUP} (ann, no limit)")
     browser.said("[data-key=default]", "short (bob, at most 1.5m more)")
@@ -140,7 +122,8 @@ def test_groups_say_who_acquired_what_and_what_leaves(browser: Any, show: Show) 
 def test_shares_are_a_tree_of_accounts(browser: Any, show: Show) -> None:
     def account(path: list[str], user: bool, usage: float, share: float) -> dict[str, Any]:
         return {"path": path, "user": user, "active": True, "weight": 1.0, "fair_usage": share, "usage": usage,
-                "signal": usage, "cap": None, "waiting": 2, "running": 1, "preempted": 0}  # fmt: skip
+                "signal": usage, "cap": 80 if user else None, "firm_usage": usage / 2, "budget_left": None,
+                "waiting": 2, "running": 1, "preempted": 0}  # fmt: skip
 
     accounts = [account(["phys"], False, 60, 50), account(["phys", MARKUP], True, 60, 25)]
     accounts.append(account(["bio"], False, 0, 50))
@@ -149,7 +132,9 @@ def test_shares_are_a_tree_of_accounts(browser: Any, show: Show) -> None:
     rows = browser.until("all('#accounts tbody tr').length === 3 && all('#accounts tbody tr').map(r => r.textContent)")
     assert [row[:4] for row in rows] == ["bio1", "phys", MARKUP[:4]]
     labels = browser.script("all('#accounts .bar').map(b => b.getAttribute('aria-label'))")
-    assert labels[2] == "uses 60% of the machine, its share is 25%"
+    assert labels[2] == ("uses 60% of the machine, its share is 25%, jobs that cannot be preempted use 30% of 80%")
+    assert browser.script("all('#accounts td.cap').map(cell => cell.textContent)") == ["", "", "30% of 80%"]
+    assert browser.script("getComputedStyle(one('#accounts th.budget')).display") == "none"
     assert browser.grave_faults() == []
     show("shares", {"accounts": None, "why": "easy keeps no accounts", "group": "", "groups": []})
     browser.said("#shares-note", "easy keeps no accounts")
@@ -183,10 +168,97 @@ def test_the_history_is_charts_and_tables(browser: Any, show: Show) -> None:
     browser.find(".panels").send_keys("\ue012")
     browser.until("one('.cursor').getAttribute('visibility') === 'visible'")
     report = browser.script("[...one('#report tbody tr').children].map(c => c.textContent)")
-    assert report == [MARKUP, "5", "2.0", "", "0", "1.02m", "–", "1.5m", "1"]
+    assert report == [MARKUP, "5", "2.0", "", "0", "1.02m", "", "1.5m", "1"]
     browser.said("#outages tbody", "3-108drained")
     assert browser.script("all('#steps tbody tr').length") == 30
     assert browser.grave_faults() == []
+
+
+def test_hours_of_many_days_are_coloured_cells(browser: Any, show: Show) -> None:
+    steps = 60
+    shown = history(steps)
+    shown["samples"]["t"] = [NOW_S - 3600.0 * (steps - at) for at in range(steps)]
+    shown["samples"]["cores"]["allocated"] = [float(at) for at in range(steps)]
+    shown["samples"]["cores"]["free"] = [96.0 - at for at in range(steps)]
+    show("history", shown)
+    browser.find("#heat summary").click()
+    browser.until("all('#heat tbody td[title]').length === arguments[0]", steps)
+    assert browser.script("all('#heat thead th').length") == 25
+    last = browser.script("[...all('#heat tbody tr:first-child td[title]')].at(-1).title")
+    assert last.endswith(": 46%")  # 59 of 128 cores
+    name, lines = browser.saved("#heat .csv")
+    assert (name, lines[0][:2]) == ("hours.csv", ["Day", "00:00"])
+    assert "46%" in lines[1]
+    browser.script("one('#heat select').value = 'drained', one('#heat select').dispatchEvent(new Event('change'))")
+    browser.said("#heat .note", "Cores drained, of all: from nothing to 100%")
+    assert (
+        browser.script("new Set(all('#heat td[title]').map(cell => cell.style.getPropertyValue('--level'))).size") == 1
+    )
+    assert browser.grave_faults() == []
+
+
+def test_days_of_queues_are_coloured_cells(browser: Any, show: Show) -> None:
+    """From the first day with any use; of the last one what has passed of it; queues that are gone are left out."""
+    shown, days = history(1), [NOW_S - 86_400.0 * at for at in (3.5, 2.5, 1.5, 0.5)]
+    row = {**shown["report"]["rows"][0], "name": MARKUP, "cores": 10, "days": [0.0, 86_400.0, 864_000.0, 216_000.0]}
+    gone = {**row, "name": "gone", "cores": None}
+    shown["report"] = {"by": "queue", "rows": [row, gone], "days": days, "until": NOW_S, "left_out": 0}
+    show("history", shown)
+    browser.find("#heat summary").click()
+    browser.script("one('#heat select').value = 'queue', one('#heat select').dispatchEvent(new Event('change'))")
+    browser.said("#heat .note", "Cores in use, by queue: from nothing to 100%")
+    assert browser.script("all('#heat tbody tr').map(row => [...row.cells].map(cell => cell.textContent))") == [
+        [MARKUP, "10%", "100%", "50%"]
+    ]
+    assert browser.script("all('#heat td').map(cell => cell.title)")[1].endswith(": 100%")
+    assert browser.script("location.hash") == "#heat=queue"
+    assert browser.grave_faults() == []
+
+
+def test_charts_are_saved_as_pictures_in_their_colours(browser: Any, show: Show) -> None:
+    show("history", history(30))
+    browser.until("all('.panel-chart svg').length === 5")
+    text = browser.driver.execute_async_script(
+        "const done = arguments[0], make = URL.createObjectURL;"
+        "URL.createObjectURL = blob => (blob.text().then(done), make.call(URL, blob));"
+        "document.querySelector('.picture').click();"
+    )
+    root = ElementTree.fromstring(text)
+    assert next(each.text for each in root.findall("{*}text")) == "Cores in use · in use · usable"
+    lines = [each for each in root.iter("{http://www.w3.org/2000/svg}path") if each.get("fill") == "none"]
+    assert lines
+    assert all(each.get("stroke").startswith("rgb(") for each in lines)
+    assert len(root.findall("{*}svg")) == 5
+
+
+def test_the_timeline_is_saved_as_a_picture_and_its_window_stays_in_the_address(browser: Any, show: Show) -> None:
+    show("timeline", timeline())
+    browser.until(f"{GANTT}.bars().length")
+    size = browser.driver.execute_async_script(
+        "const done = arguments[0], make = URL.createObjectURL;"
+        "URL.createObjectURL = blob => (createImageBitmap(blob).then(one => done([one.width, one.height])),"
+        "make.call(URL, blob));"
+        "document.querySelector('.picture').click();"
+    )
+    assert size == browser.script("[one('canvas.gantt').width, one('canvas.gantt').height]")
+    browser.script(f"{GANTT}.zoom(0.5)")
+    hash_ = browser.until("location.hash.startsWith('#window=') && location.hash")
+    window = browser.script(f"{GANTT}.window")
+    assert [float(part) for part in hash_.partition("=")[2].replace("%2C", ",").split(",")][:2] == [
+        pytest.approx(window["begin"], abs=1), pytest.approx(window["end"], abs=1)
+    ]  # fmt: skip
+    browser.driver.refresh()
+    browser.until(f"{GANTT}.bars().length && !{GANTT}.whole")
+    assert browser.script(f"{GANTT}.window.begin") == pytest.approx(window["begin"], abs=1)
+    browser.script(f"{GANTT}.reset()")
+    browser.until("location.hash === ''")
+
+
+def test_phases_of_one_outage_are_one_row(browser: Any, show: Show) -> None:
+    phases = [["3-10", "draining", NOW_S - 600, NOW_S - 540, "fan"], ["3-10", "drained", NOW_S - 540, None, "fan"]]
+    show("history", history(30) | {"intervals": phases})
+    browser.said("#outages tbody", "3-108draining, drained")
+    assert browser.script("all('#outages tbody tr').length") == 1
 
 
 def test_a_guest_of_private_jobs_sees_the_own_report(browser: Any, show: Show) -> None:
@@ -199,6 +271,27 @@ def test_the_timeline_follows_an_instance(browser: Any, jobs: dict[str, str]) ->
     browser.open("/timeline")
     browser.until(f"{GANTT}?.bars().some(bar => bar[0] === arguments[0] && bar[4] === 'running')", jobs["runs"])
     browser.said("#starts tbody", jobs["waits"])
+
+
+def test_the_queues_follow_an_instance_and_hold_still(browser: Any, web_site: Any, jobs: dict[str, str]) -> None:
+    browser.open("/queues")
+    browser.said("#queues-table tbody", "held ")
+    held = int(browser.script("/held (\\d+)/.exec(one('#queues-table tbody').textContent)[1]"))
+    browser.said("#queues-table tbody", jobs["waits"])
+    row = browser.until("all('#queues-table tbody tr').length === 1 && one('#queues-table tbody tr')")
+    browser.driver.execute_script("arguments[0].querySelectorAll('a')[1].focus()", row)
+    more = web_site.submit("more", ["true"], urgency=0)
+    browser.said("#queues-table tbody", f"held {held + 1}")
+    assert browser.script("one('#queues-table tbody tr') === arguments[0] && arguments[0].contains(focused())", row)
+    web_site.cancel(more)
+    browser.keys("g", "j")
+    browser.until("document.body.dataset.view === 'jobs'")
+    browser.keys("g", "q")
+    browser.until("document.body.dataset.view === 'queues' && isLive()")
+    browser.size(PHONE)
+    assert browser.script("getComputedStyle(one('#queues-table td'), '::before').content") == '"Group"'
+    assert browser.script("document.documentElement.scrollWidth") == PHONE[0]
+    assert browser.grave_faults() == []
 
 
 def test_messages_are_followed_and_paused(browser: Any, jobs: dict[str, str]) -> None:
@@ -219,6 +312,7 @@ def test_messages_are_followed_and_paused(browser: Any, jobs: dict[str, str]) ->
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_simulation_is_a_page_of_its_own(browser: Any, tmp_path: Path, theme: str) -> None:
     trace = generate(jobs=60, procs=16, seed=3, load=1.1)
+    trace.header["UnixStartTime"] = str(int(NOW_S))
     results = [run(trace, policy, placements=True) for policy in ("fifo", "easy")]
     results[0].label = MARKUP
     browser.theme(theme)
@@ -229,6 +323,14 @@ def test_a_simulation_is_a_page_of_its_own(browser: Any, tmp_path: Path, theme: 
     assert counts == [60, 60]
     browser.find("canvas.gantt").send_keys("+")
     browser.until("!all('canvas.gantt')[1].gantt.whole")
+    seen = browser.until("location.hash.startsWith('#window=') && all('canvas.gantt')[1].gantt.window")
+    browser.driver.refresh()
+    browser.until("all('.waits svg').length === 3")
+    assert browser.script("all('canvas.gantt').map(c => c.gantt.window)") == [pytest.approx(seen, abs=0.01)] * 2
+    steps = queue_steps(results[0].jobs)
+    crowded = max(steps, key=lambda step: step[1])[0] / results[0].end_s
+    assert abs(int(browser.script("one('.slider input').value")) / 1000 - crowded) < 0.05
     browser.script("one('.slider input').value = 100, one('.slider input').dispatchEvent(new Event('input'))")
-    browser.said(".machine .note", "in use")
+    browser.said(".machine figcaption .note", "in use")
+    assert browser.text(".slider output").startswith("Jan 15, 2027")
     assert browser.grave_faults() == []

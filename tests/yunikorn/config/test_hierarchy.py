@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("yaml")
 
 from fluxsched.errors import InvalidParts
-from fluxsched.yunikorn.config.reader import read_config
+from fluxsched.yunikorn.config import read_config
 
 AMOUNTS = st.dictionaries(st.sampled_from("xy"), st.integers(0, 8))
 

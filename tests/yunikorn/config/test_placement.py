@@ -9,17 +9,9 @@ import pytest
 pytest.importorskip("yaml")
 
 from fluxsched.errors import Refused
-from fluxsched.yunikorn.config.placement import (
-    QUOTA_CHARS_MAX,
-    QUOTA_TAG,
-    Placed,
-    Submission,
-    make_queue,
-    place_application,
-)
-from fluxsched.yunikorn.config.reader import read_config
-from fluxsched.yunikorn.tree.queue import QueueSettings
-from fluxsched.yunikorn.tree.queue_tree import QUEUE_DEPTH_MAX, QueueTree
+from fluxsched.yunikorn.config import read_config
+from fluxsched.yunikorn.placement import QUOTA_CHARS_MAX, QUOTA_TAG, Placed, Submission, make_queue, place_application
+from fluxsched.yunikorn.tree.queues import QUEUE_DEPTH_MAX, QueueSettings, QueueTree
 
 QUEUES = """
 queues:

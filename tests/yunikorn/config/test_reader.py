@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 pytest.importorskip("yaml")
 
 from fluxsched.errors import InvalidParts, InvalidValue
-from fluxsched.yunikorn.config import faults, queues, reader
-from fluxsched.yunikorn.config.queues import (
+from fluxsched.yunikorn import config as queues
+from fluxsched.yunikorn import config as reader
+from fluxsched.yunikorn import sections as faults
+from fluxsched.yunikorn.config import (
+    DEFAULT_CONFIG,
     FILTERED_NAME_CHARS_MAX,
     PATTERN_CHARS_MAX,
     PATTERN_REPEATS_MAX,
@@ -21,10 +24,10 @@ from fluxsched.yunikorn.config.queues import (
     NameFilter,
     PartitionSettings,
     check_pattern,
+    read_config,
 )
-from fluxsched.yunikorn.config.reader import DEFAULT_CONFIG, read_config
-from fluxsched.yunikorn.tree.queue import Limit, QueueSettings
-from fluxsched.yunikorn.tree.queue_tree import QUEUE_DEPTH_MAX
+from fluxsched.yunikorn.tree.queues import QUEUE_DEPTH_MAX, Limit, QueueSettings
+from tests.generated.share import examples
 
 
 def partition(text: str) -> PartitionSettings:
@@ -352,7 +355,7 @@ def test_memory_is_bytes(written: str, amount: int | None) -> None:
 
 
 @given(st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_whatever_is_written_is_read_or_refused(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(ONE)))
     gone = data.draw(st.integers(0, 20))

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("yaml")
 
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.yunikorn.config import faults
-from fluxsched.yunikorn.config.faults import CONFIG_CHARS_MAX, CONFIG_DEPTH_MAX, load_yaml
+from fluxsched.yunikorn import sections as faults
+from fluxsched.yunikorn.sections import CONFIG_CHARS_MAX, CONFIG_DEPTH_MAX, load_yaml
 
 
 def test_scalars_stay_as_they_are_written() -> None:

@@ -21,7 +21,7 @@ import grpc
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.yunikorn import messages
 from fluxsched.yunikorn.in_process import InProcessScheduler
-from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
+from fluxsched.yunikorn.messages import ALLOCATIONS, APPLICATIONS, NODES
 from fluxsched.yunikorn.service import Service, make_machine, wall_clock
 from fluxsched.yunikorn.wire import EXTRA, SCHEDULER, Address
 

@@ -15,8 +15,7 @@ pytest.importorskip("grpc")
 
 import grpc
 
-from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
-from fluxsched.yunikorn.messages import PREEMPTED_BY_SCHEDULER, STOPPED_BY_RM, TIMEOUT
+from fluxsched.yunikorn.messages import ALLOCATIONS, APPLICATIONS, NODES, PREEMPTED_BY_SCHEDULER, STOPPED_BY_RM, TIMEOUT
 
 from .drivers import RM, Answer, Fault
 

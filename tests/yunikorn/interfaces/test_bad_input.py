@@ -14,11 +14,10 @@ pytest.importorskip("grpc")
 import grpc
 
 from fluxsched.yunikorn import messages
-from fluxsched.yunikorn.config.faults import CONFIG_CHARS_MAX
-from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
-from fluxsched.yunikorn.machine.requests import ASK_BYTES_MAX, TAGS_MAX
-from fluxsched.yunikorn.machine.tables import SI_KINDS_MAX
-from fluxsched.yunikorn.messages import MESSAGE_BYTES_MAX, TIMEOUT
+from fluxsched.yunikorn.config import CONFIG_CHARS_MAX
+from fluxsched.yunikorn.messages import ALLOCATIONS, APPLICATIONS, MESSAGE_BYTES_MAX, NODES, TIMEOUT
+from fluxsched.yunikorn.requests import ASK_BYTES_MAX, TAGS_MAX
+from fluxsched.yunikorn.tables import SI_KINDS_MAX
 
 from .drivers import RM, Fault
 from .test_answers import CONFIG, amounts, application, ask, node, prepared, release, told

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from fluxsched.yunikorn.config.reader import read_config
-from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, Broke, Effect, Observed, SendResponse
-from fluxsched.yunikorn.machine.machine import SIMachine
+from fluxsched.yunikorn.config import read_config
+from fluxsched.yunikorn.machine import SIMachine
 from fluxsched.yunikorn.messages import (
+    ALLOCATIONS,
+    APPLICATIONS,
+    NODES,
     AddApplicationRequest,
     Allocation,
     AllocationAsk,
@@ -18,12 +20,16 @@ from fluxsched.yunikorn.messages import (
     AllocationReleasesRequest,
     AllocationRequest,
     ApplicationRequest,
+    Broke,
+    Effect,
     NodeInfo,
     NodeRequest,
+    Observed,
     Quantity,
     RegisterResourceManagerRequest,
     RemoveApplicationRequest,
     Resource,
+    SendResponse,
     UserGroupInformation,
 )
 

@@ -145,8 +145,10 @@ def test_what_exists_of_an_application_that_was_refused() -> None:
 
 
 def test_a_gang_is_replaced_by_keys() -> None:
-    rm = Client().node("n1", 10).application(
-        placeholderAsk=resource(8), gangSchedulingStyle="Soft", executionTimeoutMilliSeconds=5000
+    rm = (
+        Client()
+        .node("n1", 10)
+        .application(placeholderAsk=resource(8), gangSchedulingStyle="Soft", executionTimeoutMilliSeconds=5000)
     )
     for key in ("p1", "p2", "p3"):
         rm.allocation(key, 4, taskGroupName="g", placeholder=True)

@@ -10,12 +10,11 @@ pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
 from fluxsched.core.quantities import AMOUNT_MAX
-from fluxsched.yunikorn.machine import nodes
-from fluxsched.yunikorn.machine.answers import REASON_CHARS_MAX
-from fluxsched.yunikorn.machine.nodes import NODES_MAX
-from fluxsched.yunikorn.machine.requests import GROUPS_MAX, ID_CHARS_MAX, TAGS_MAX
-from fluxsched.yunikorn.machine.tables import KIND_CHARS_MAX, SI_KINDS_MAX
+from fluxsched.yunikorn import nodes
 from fluxsched.yunikorn.messages import STOPPED_BY_RM, NodeInfo, UserGroupInformation
+from fluxsched.yunikorn.nodes import NODES_MAX
+from fluxsched.yunikorn.requests import GROUPS_MAX, ID_CHARS_MAX, TAGS_MAX
+from fluxsched.yunikorn.tables import KIND_CHARS_MAX, REASON_CHARS_MAX, SI_KINDS_MAX
 
 from .rms import FAIR_CONFIG, Client, existing, one, resource
 

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from fluxsched.yunikorn.machine.applications import (
+from fluxsched.yunikorn.applications import (
     APPLICATION_STATES,
     COMPLETING_S,
     OVER,

@@ -10,8 +10,9 @@ pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
 from fluxsched.core.quantities import AMOUNT_MAX
-from fluxsched.yunikorn.machine import requests
-from fluxsched.yunikorn.machine.requests import (
+from fluxsched.yunikorn import requests
+from fluxsched.yunikorn.messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, STOPPED_BY_RM, TIMEOUT, NodeInfo
+from fluxsched.yunikorn.requests import (
     ALLOW_PREEMPTION,
     ASK_BYTES_MAX,
     CONSTRAINT,
@@ -19,8 +20,7 @@ from fluxsched.yunikorn.machine.requests import (
     REQUIRED_NODE,
     TAGS_MAX,
 )
-from fluxsched.yunikorn.machine.tables import SI_KINDS_MAX
-from fluxsched.yunikorn.messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, STOPPED_BY_RM, TIMEOUT, NodeInfo
+from fluxsched.yunikorn.tables import SI_KINDS_MAX
 
 from .rms import FAIR_CONFIG, Client, existing, one, resource
 

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
-from fluxsched.yunikorn.machine import tables
-from fluxsched.yunikorn.machine.bookings import REPEAT_S
+from fluxsched.yunikorn import tables
+from fluxsched.yunikorn.bookings import REPEAT_S
 from fluxsched.yunikorn.messages import (
     PLACEHOLDER_REPLACED,
     PREEMPTED_BY_SCHEDULER,

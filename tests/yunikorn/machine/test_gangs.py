@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fluxsched.yunikorn.machine.applications import (
+from fluxsched.yunikorn.applications import (
     PLACEHOLDER_TIMEOUT_S,
     TOO_SMALL,
     AllocationsTimedOut,

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
-from fluxsched.yunikorn.machine import requests
+from fluxsched.yunikorn import requests
 from fluxsched.yunikorn.messages import TIMEOUT, NodeInfo
 
 from .rms import Client, existing, resource

@@ -20,9 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.quantities import Amounts
-from fluxsched.yunikorn.machine.bookings import Bookings
-from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
+from fluxsched.yunikorn.bookings import Bookings
 from fluxsched.yunikorn.messages import (
+    ALLOCATIONS,
+    APPLICATIONS,
+    NODES,
     STOPPED_BY_RM,
     NodeInfo,
     PreemptionPolicy,

@@ -13,21 +13,10 @@ pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
 from fluxsched.errors import InvalidTransition, InvalidValue, Refused
-from fluxsched.yunikorn.config import reader
-from fluxsched.yunikorn.config.queues import PartitionSettings
-from fluxsched.yunikorn.machine import machine as limits
-from fluxsched.yunikorn.machine.effects import (
-    ALLOCATIONS,
-    APPLICATIONS,
-    NODES,
-    PAUSED_S_MAX,
-    RM_TRANSITIONS,
-    EndStreams,
-    RMEvent,
-    RMState,
-    next_state,
-)
-from fluxsched.yunikorn.machine.machine import (
+from fluxsched.yunikorn import config as reader
+from fluxsched.yunikorn import machine as limits
+from fluxsched.yunikorn.config import PartitionSettings
+from fluxsched.yunikorn.machine import (
     BACKLOG_ITEMS_MAX,
     BUILD_INFO_MAX,
     BUILD_TEXT_CHARS_MAX,
@@ -37,10 +26,19 @@ from fluxsched.yunikorn.machine.machine import (
     SIMachine,
 )
 from fluxsched.yunikorn.messages import (
+    ALLOCATIONS,
+    APPLICATIONS,
+    NODES,
+    PAUSED_S_MAX,
+    RM_TRANSITIONS,
     ApplicationRequest,
+    EndStreams,
     NodeRequest,
     RegisterResourceManagerRequest,
+    RMEvent,
+    RMState,
     UpdateConfigurationRequest,
+    next_state,
 )
 
 from .rms import Client, World, existing

@@ -11,15 +11,30 @@ pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
 from fluxsched.errors import Refused
-from fluxsched.yunikorn.machine import answers, bookings, requests, tables
-from fluxsched.yunikorn.machine import machine as rm_module
-from fluxsched.yunikorn.machine.answers import EVENTS_MAX, ITEMS_MAX, KEPT_ITEMS_MAX, RESPONSE_BYTES_MAX
-from fluxsched.yunikorn.machine.bookings import LOOK_S, LOOKS_MAX, Bookings
-from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, Broke, EndStreams, SendResponse
-from fluxsched.yunikorn.machine.machine import UNREAD_ITEMS_MAX
-from fluxsched.yunikorn.machine.requests import CONSTRAINTS_CACHED_MAX
-from fluxsched.yunikorn.machine.tables import HEADS_MAX, RESOURCES_KNOWN_MAX
-from fluxsched.yunikorn.messages import NodeInfo, RegisterResourceManagerRequest
+from fluxsched.yunikorn import bookings, requests, tables
+from fluxsched.yunikorn import machine as rm_module
+from fluxsched.yunikorn import tables as answers
+from fluxsched.yunikorn.bookings import LOOK_S, LOOKS_MAX, Bookings
+from fluxsched.yunikorn.machine import UNREAD_ITEMS_MAX
+from fluxsched.yunikorn.messages import (
+    ALLOCATIONS,
+    APPLICATIONS,
+    NODES,
+    Broke,
+    EndStreams,
+    NodeInfo,
+    RegisterResourceManagerRequest,
+    SendResponse,
+)
+from fluxsched.yunikorn.requests import CONSTRAINTS_CACHED_MAX
+from fluxsched.yunikorn.tables import (
+    EVENTS_MAX,
+    HEADS_MAX,
+    ITEMS_MAX,
+    KEPT_ITEMS_MAX,
+    RESOURCES_KNOWN_MAX,
+    RESPONSE_BYTES_MAX,
+)
 from fluxsched.yunikorn.tree.preemption import RESERVE_AFTER_S
 
 from .rms import Client, World, resource

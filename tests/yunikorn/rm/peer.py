@@ -15,10 +15,10 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.decisions import Granted, Raise, Release
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.yunikorn import messages
-from fluxsched.yunikorn.config.reader import read_config
+from fluxsched.yunikorn.config import read_config
 from fluxsched.yunikorn.in_process import InProcessScheduler
-from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
-from fluxsched.yunikorn.machine.machine import SIMachine
+from fluxsched.yunikorn.machine import SIMachine
+from fluxsched.yunikorn.messages import ALLOCATIONS, APPLICATIONS, NODES
 from fluxsched.yunikorn.rm import EndJob, InstanceRM, RemoteDecisions, SendRequest
 
 Node = messages.NodeInfo
@@ -175,9 +175,7 @@ class Ours:
         self.machine = SIMachine(lambda _: None, lambda _: (), self._uuid, read_config)
         self._api = InProcessScheduler(self.machine)
         self._said: list[tuple[str, Any]] = []
-        self._api.RegisterResourceManager(
-            messages.RegisterResourceManagerRequest(rmID=rm_id, config=config), self
-        )
+        self._api.RegisterResourceManager(messages.RegisterResourceManagerRequest(rmID=rm_id, config=config), self)
         self._calls = {
             NODES: self._api.UpdateNode, APPLICATIONS: self._api.UpdateApplication,
             ALLOCATIONS: self._api.UpdateAllocation,

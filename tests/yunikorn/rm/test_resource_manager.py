@@ -12,8 +12,7 @@ pytest.importorskip("google.protobuf", reason="the scheduler interface is an ext
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.yunikorn import messages
-from fluxsched.yunikorn.rm import AGAIN_S, ASKED, MOVES_MAX, NO_SERVICE
-from fluxsched.yunikorn.rm_jobs import PRIORITY_MAX, SHARE, WHOLE
+from fluxsched.yunikorn.rm import AGAIN_S, ASKED, MOVES_MAX, NO_SERVICE, PRIORITY_MAX, SHARE, WHOLE
 from tests.yunikorn.rm.peer import Joined, Node, amounts
 
 
@@ -186,9 +185,7 @@ def test_jobs_from_before_us_are_told_as_running(joined: Joined, resources: Call
     assert (peer.held, peer.free["n1/1"]["vcore"]) == ({}, 4000)
 
 
-def test_what_the_service_refuses_to_know_is_occupied(
-    joined: Joined, resources: Callable[..., ResourceSet]
-) -> None:
+def test_what_the_service_refuses_to_know_is_occupied(joined: Joined, resources: Callable[..., ResourceSet]) -> None:
     joined.scheduler.hello(7, 16, 1, 0.0, resources("1", cores=3))
     peer = joined.connect()
     peer.refuses = "no such queue"

@@ -11,8 +11,7 @@ pytest.importorskip("yaml")
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.yunikorn.rm import AGAIN_S
-from fluxsched.yunikorn.rm_jobs import GANG_S
+from fluxsched.yunikorn.rm import AGAIN_S, GANG_S
 from tests.yunikorn.rm.peer import Joined
 
 

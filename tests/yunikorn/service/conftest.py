@@ -15,11 +15,11 @@ pytest.importorskip("grpc")
 import grpc
 
 from fluxsched.errors import InvalidValue
+from fluxsched.yunikorn import config as reader
 from fluxsched.yunikorn import messages
-from fluxsched.yunikorn.config import reader
-from fluxsched.yunikorn.config.queues import PartitionSettings
-from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, Effect, SendResponse
-from fluxsched.yunikorn.machine.machine import PASS_S, SIMachine
+from fluxsched.yunikorn.config import PartitionSettings
+from fluxsched.yunikorn.machine import PASS_S, SIMachine
+from fluxsched.yunikorn.messages import ALLOCATIONS, APPLICATIONS, NODES, Effect, SendResponse
 from fluxsched.yunikorn.service import Service
 from fluxsched.yunikorn.wire import EXTRA, SCHEDULER, Address, Method
 

@@ -17,10 +17,9 @@ import grpc
 from fluxsched.errors import InvalidValue
 from fluxsched.yunikorn import messages
 from fluxsched.yunikorn import service as service_module
-from fluxsched.yunikorn.machine.effects import ALLOCATIONS, KINDS, NODES, PAUSED_S_MAX, Observed
-from fluxsched.yunikorn.machine.machine import MANAGERS_MAX, UNREAD_ITEMS_MAX, SIMachine
-from fluxsched.yunikorn.messages import MESSAGE_BYTES_MAX
-from fluxsched.yunikorn.turns import DETAIL_BYTES_MAX, WATCH_UNREAD_MAX, Watcher, end_of
+from fluxsched.yunikorn.machine import MANAGERS_MAX, UNREAD_ITEMS_MAX, SIMachine
+from fluxsched.yunikorn.messages import ALLOCATIONS, KINDS, MESSAGE_BYTES_MAX, NODES, PAUSED_S_MAX, Observed
+from fluxsched.yunikorn.service import DETAIL_BYTES_MAX, WATCH_UNREAD_MAX, Watcher, end_of
 from fluxsched.yunikorn.wire import Address
 
 from .conftest import RPCS, WAIT_S, Applying, Client, Clock
@@ -162,6 +161,7 @@ async def test_a_message_above_the_limit_costs_its_stream(client: Client) -> Non
     assert not other.call.done()
 
 
+@pytest.mark.slow
 async def test_what_was_not_written_when_a_stream_broke_goes_with_the_next(client: Client, machine: Applying) -> None:
     await client.register()
     await client.bound(ALLOCATIONS)
@@ -178,7 +178,7 @@ async def test_what_was_not_written_when_a_stream_broke_goes_with_the_next(clien
     assert read == names[: len(read)]
     left = [node.nodeID for node in (await again.read()).accepted]
     rest = names[names.index(left[0]) :]  # what was under way in the broken stream is lost with it
-    assert 100 < len(rest) < len(names) - 10
+    assert 100 < len(rest) <= len(names) - len(read)  # nothing read comes again, and most of what was not read comes
     while len(left) < len(rest):
         left += [node.nodeID for node in (await again.read()).accepted]
     assert left == rest

@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("grpc")
 
-from fluxsched.yunikorn import messages, turns
-from fluxsched.yunikorn.machine.effects import NODES
-from fluxsched.yunikorn.machine.machine import RM, SIMachine
-from fluxsched.yunikorn.turns import Garbage, TurnLoop
+from fluxsched.yunikorn import messages
+from fluxsched.yunikorn import service as turns
+from fluxsched.yunikorn.machine import RM, SIMachine
+from fluxsched.yunikorn.messages import NODES
+from fluxsched.yunikorn.service import Garbage, TurnLoop
 
 from .conftest import Client
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from fluxsched.core.quantities import Amounts
-from fluxsched.yunikorn.tree.queue import QueueSettings
+from fluxsched.yunikorn.tree.queues import QueueSettings
 
 
 @dataclass

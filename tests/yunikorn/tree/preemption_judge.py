@@ -16,15 +16,14 @@ from fluxsched.core.request import Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.decisions import PAUSE, Preempt, Withhold
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.plan.reserved_nodes import ReservedNodes
+from fluxsched.sched.plan.counted_plan import ReservedNodes
 from fluxsched.sched.pool.placement import Part, Shape, blocks_of
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.preemption import Preemptions, WhatIfPreempted
-from fluxsched.sched.sorted_jobs import PendingJob
+from fluxsched.sched.queue import PendingJob
 from fluxsched.yunikorn.tree.asks import QuotaAdmission
 from fluxsched.yunikorn.tree.preemption import TreePreemption
-from fluxsched.yunikorn.tree.queue import Application, AskOptions, AskTerms, QueueSettings
-from fluxsched.yunikorn.tree.queue_tree import QueueTree
+from fluxsched.yunikorn.tree.queues import Application, AskOptions, AskTerms, QueueSettings, QueueTree
 
 Kinds = dict[str, int]
 KINDS = ("memory", "vcore")
@@ -182,9 +181,7 @@ class SiteView:
             options = AskOptions(is_originator=job.originator, may_be_preempted=not job.stays)
             blocks = blocks_of([Part(job.rank, 0, 0, amounts(job.amounts))])
             terms = AskTerms(applications[job.application], options)
-            self.preemptions.began(
-                self.ledger.adopt_amounts(job.jobid, blocks, terms, job.started_s, job.priority)
-            )
+            self.preemptions.began(self.ledger.adopt_amounts(job.jobid, blocks, terms, job.started_s, job.priority))
         ask, request = site.ask, Request.of_amounts(amounts(site.ask.amounts))
         self.asking = PendingJob(
             ask.jobid, ask.priority, 0, site.asked_s, Shape(request), 0.0,

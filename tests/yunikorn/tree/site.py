@@ -12,11 +12,10 @@ from fluxsched.core.request import Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.decisions import Effect, Granted
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.hooks.api import Plugin
+from fluxsched.sched.hooks import Plugin
 from fluxsched.yunikorn.tree.asks import QuotaAdmission
 from fluxsched.yunikorn.tree.policy import Tree
-from fluxsched.yunikorn.tree.queue import PLAIN, Application, AskOptions, AskTerms, QueueSettings
-from fluxsched.yunikorn.tree.queue_tree import QueueTree
+from fluxsched.yunikorn.tree.queues import PLAIN, Application, AskOptions, AskTerms, QueueSettings, QueueTree
 
 DEFAULT_GROUP = "default"
 

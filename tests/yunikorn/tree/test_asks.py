@@ -12,9 +12,9 @@ from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.decisions import Granted
-from fluxsched.sched.hooks.api import PASS, Later
+from fluxsched.sched.hooks import PASS, Later
 from fluxsched.sched.loading import Option
-from fluxsched.yunikorn.tree.queue import RUNNING, STARTING, AskOptions, AskTerms
+from fluxsched.yunikorn.tree.queues import RUNNING, STARTING, AskOptions, AskTerms
 
 from .site import TreeSite, amounts, leaf, parent
 
@@ -27,7 +27,7 @@ def site():
 
 
 def kind(site, jobid):
-    found = site.scheduler.why_waiting(jobid)
+    found = site.scheduler.report.why_waiting(jobid)
     return None if found is None else found.kind
 
 
@@ -246,7 +246,7 @@ def test_one_grow_brings_nodes_with_cores_and_without(site):
     asked = site.ask(one, amounts(vcore=3), times=3)
     assert site.run() == asked[:2]
     assert [site.ranks[id] for id in asked[:2]] == [1, 2]
-    assert [part.count("vcore") for part in site.scheduler.resource_status()[::2]] == [8, 6]
+    assert [part.count("vcore") for part in site.scheduler.report.resource_status()[::2]] == [8, 6]
     with pytest.raises(LocalProtocolError, match="no target without cores"):
         site.scheduler.resized(0, ())
     site.scheduler.shrunk(DEFAULT_GROUP, Idset.parse("1-2"), typed=False)

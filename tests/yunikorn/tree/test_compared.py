@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.yunikorn.tree.queue import SORTS, AskOptions, AskTerms, Limit, QueueSettings
+from fluxsched.yunikorn.tree.queues import SORTS, AskOptions, AskTerms, Limit, QueueSettings
 from tests.generated.share import examples
 from tests.sched.site import limit
 

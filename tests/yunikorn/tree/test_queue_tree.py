@@ -3,8 +3,7 @@
 import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.yunikorn.tree.queue import Limit, QueueSettings
-from fluxsched.yunikorn.tree.queue_tree import QueueTree
+from fluxsched.yunikorn.tree.queues import Limit, QueueSettings, QueueTree
 from tests.sched.site import limit
 
 COMPLETING, QUEUES_MAX, QUEUE_DEPTH_MAX, RUNNING = limit("COMPLETING", "QUEUES_MAX", "QUEUE_DEPTH_MAX", "RUNNING")

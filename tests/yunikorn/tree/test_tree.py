@@ -1,6 +1,6 @@
 """The policy `tree`: whose ask comes next, and what holds it back."""
 
-from fluxsched.yunikorn.tree.queue import AskTerms
+from fluxsched.yunikorn.tree.queues import AskTerms
 from tests.sched.site import limit
 
 from .site import TreeSite, amounts, leaf, parent
@@ -22,7 +22,7 @@ def test_a_maximum_holds():
     site.ask(one, amounts(vcore=100), times=2)
     assert site.run() == [3, 4]
     assert site.tree.root.usage == amounts(vcore=120)
-    lacking = site.scheduler.why_waiting(5)
+    lacking = site.scheduler.report.why_waiting(5)
     assert lacking is not None
     assert lacking.kind == "queue"
     assert "120 vcore of at most 150 vcore used, 100 vcore more requested" in lacking.text
@@ -65,7 +65,7 @@ def test_an_ask_that_fits_nowhere_has_a_node_kept_for_it():
     site.free(small[0])  # on the first node, where 6 are free then
     assert site.run() == []
     assert site.run(until_s=RESERVE_AFTER_S) == []
-    lacking = site.scheduler.why_waiting(large)
+    lacking = site.scheduler.report.why_waiting(large)
     assert lacking is not None
     assert lacking.kind == "reserved"
     others = site.ask(one, amounts(vcore=2), times=2)

@@ -1,6 +1,6 @@
 """Plugins under the policy `tree`: asks of amounts are filtered, scored, looked at and gated like jobs."""
 
-from fluxsched.sched.hooks.api import PASS, Gate, Later, Never
+from fluxsched.sched.hooks import PASS, Gate, Later, Never
 from fluxsched.yunikorn.tree.asks import QuotaAdmission
 from tests.sched.site import limit, scheduler_of
 
@@ -24,7 +24,7 @@ def test_filters_and_scores_know_nodes_by_their_amounts():
     ids = site.ask(site.application("a"), amounts(memory=10), times=3)
     assert site.run() == ids[:2]
     assert set(site.ranks.values()) == {3}
-    lacking = site.scheduler.why_waiting(ids[2])
+    lacking = site.scheduler.report.why_waiting(ids[2])
     assert lacking is not None
     assert (lacking.kind, lacking.text) == (GATE, "plugin 'p': small")
     site = site_with(score=lambda shape, kind: 90 if kind.amounts == amounts(memory=20) else 10)
@@ -49,7 +49,7 @@ def test_asks_are_never_denied():
     site = site_with(pre_enqueue=lambda job: Gate("closed", at_s=50.0) if job.now_s < 50.0 else PASS)
     (id,) = site.ask(site.application("a"), amounts(memory=5))
     assert site.run() == []
-    lacking = site.scheduler.why_waiting(id)
+    lacking = site.scheduler.report.why_waiting(id)
     assert lacking is not None
     assert lacking.text == "plugin 'p': closed"
     assert site.run(60.0) == [id]

@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fluxsched.sched.decisions import Raise
-from fluxsched.yunikorn.tree.queue import AskOptions
+from fluxsched.yunikorn.tree.queues import AskOptions
 from tests.generated.share import examples
 from tests.sched.site import holding, limit
 from tests.yunikorn.tree.site import TreeSite, amounts, leaf, parent

@@ -8,7 +8,7 @@ import pytest
 
 from fluxsched.sched.policies.backfill import NOT_ENOUGH
 from fluxsched.yunikorn.tree.asks import QUOTA_RATE
-from fluxsched.yunikorn.tree.queue import PREEMPT_DISABLED, AskOptions
+from fluxsched.yunikorn.tree.queues import PREEMPT_DISABLED, AskOptions
 from tests.yunikorn.tree.site import TreeSite, amounts, leaf, parent
 
 MAY = AskOptions(may_preempt=True)

@@ -4,9 +4,10 @@ import {element, setText} from "./dom.js";
 
 /**
  * A dialog that asks first. `fields`: [{name, label, value?, required?, options?: [[value, word]], type?}]; `confirm` is the
- * word on the button. Gives the fields' values, or null.
+ * word on the button, `keep` on the one that does nothing; what is `danger` is not confirmed by Enter alone. Gives the
+ * fields' values, or null.
  */
-export function ask({title, text = "", fields = [], confirm = "OK", danger = false}) {
+export function ask({title, text = "", fields = [], confirm = "OK", keep = "Go back", danger = false}) {
   const inputs = fields.map((field) => {
     const made = field.options
       ? element("select", {name: field.name}, field.options.map(([value, word]) => element("option", {value}, word)))
@@ -16,36 +17,40 @@ export function ask({title, text = "", fields = [], confirm = "OK", danger = fal
   });
   const heading = element("h2", {id: "ask-title"}, title);
   const yes = element("button", {class: danger ? "danger" : "primary", value: "yes"}, confirm);
-  const no = element("button", {type: "button", onclick: () => dialog.close()}, "Go back");
+  const no = element("button", {type: "button", onclick: () => dialog.close()}, keep);
   const form = element("form", {method: "dialog"}, heading, text && element("p", {class: "wraps"}, text), inputs, element("p", {class: "buttons"}, no, yes));
   const dialog = element("dialog", {"aria-labelledby": "ask-title"}, form);
   document.body.append(dialog);
-  const before = document.activeElement;
+  const before = /** @type {HTMLElement} */ (document.activeElement);
   dialog.showModal();
-  (form.querySelector("input, select") ?? yes).focus();
+  (form.querySelector("input, select") ?? (danger ? no : yes)).focus();
   return new Promise((resolve) => {
     dialog.addEventListener("close", () => {
       resolve(dialog.returnValue === "yes" ? Object.fromEntries(new FormData(form)) : null);
       dialog.remove();
-      before?.focus?.();
+      before?.focus();
     });
   });
 }
 
-/** Forms that act (`data-action`): with script they ask here and stay on the page; without it the server asks. */
+/**
+ * Forms that act (`data-action`): with script they ask here and stay on the page; without it the server asks. A view may give
+ * a form a `wording(label)`: what `ask` is to say of the button with that label.
+ */
 export function forms(source) {
   document.addEventListener("submit", async (event) => {
-    const form = event.target;
+    const form = /** @type {HTMLFormElement & {wording?: (label: string) => object}} */ (event.target);
     if (!form.dataset.action) return;
     event.preventDefault();
-    const button = event.submitter;
+    const button = /** @type {HTMLButtonElement} */ (event.submitter);
     const {csrf, ...fields} = joined(new FormData(form, button));
     const name = button?.formAction?.includes("/actions/") ? button.formAction.split("/actions/").pop() : form.dataset.action;
     const shown = form.querySelector(".answer") ?? form.parentElement.parentElement.querySelector(".answer");
     const words = Object.entries(fields).map(([key, value]) => `${key}: ${value}`).join("\n");
-    const title = button.dataset.title ?? form.dataset.title;
-    if (!(await ask({title, text: words, confirm: button.textContent.replace("…", ""), danger: button.classList.contains("danger")}))) return;
-    if (await acted(source, name, fields, button, shown)) for (const box of form.querySelectorAll("input[type=checkbox]")) box.checked = false;
+    const label = button.textContent.replace("…", "");
+    const asked = {title: button.dataset.title ?? form.dataset.title, text: words, confirm: label, ...form.wording?.(label)};
+    if (!(await ask({...asked, danger: button.classList.contains("danger")}))) return;
+    if (await acted(source, name, fields, button, shown)) for (const box of form.querySelectorAll("input[name=ids]")) box.checked = false;
     form.dispatchEvent(new Event("reset"));
   });
 }

@@ -1,6 +1,14 @@
 // Elements from data. Law: data becomes text nodes and attribute values, never markup.
 
-/** A new element: `attributes` as in HTML (`class`, `href`, `aria-...`, `data-...`), `onclick` and the like as listeners; null and false are left out. */
+/**
+ * A new element: `attributes` as in HTML (`class`, `href`, `aria-...`, `data-...`), `onclick` and the like as listeners; null
+ * and false are left out.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, any>} attributes
+ * @param {...any} children
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -8,7 +16,7 @@ export function element(tag, attributes = {}, ...children) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else made.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false).map(asNode));
+  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false).map(asNode));
   return made;
 }
 
@@ -25,7 +33,7 @@ export function setText(target, text) {
 const UNPRINTABLE = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
 
 /** Control characters, and those that turn the direction of writing, spelled out, as on a terminal: `\x1b`. */
-function printable(text) {
+export function printable(text) {
   return text.replace(UNPRINTABLE, (each) => {
     const code = each.charCodeAt(0).toString(16);
     return code.length > 2 ? `\\u${code.padStart(4, "0")}` : `\\x${code.padStart(2, "0")}`;

@@ -22,6 +22,13 @@ export function sizeOf(text) {
   return size;
 }
 
+/** Whether an id is in an idset. */
+export function has(text, id) {
+  let isThere = false;
+  ranges(text, (first, last) => (isThere ||= first <= id && id <= last));
+  return isThere;
+}
+
 /** All ids of an idset. */
 export function ids(text) {
   const found = [];
@@ -41,6 +48,11 @@ export function idset(sorted) {
     at = end + 1;
   }
   return parts.join(",");
+}
+
+/** Whether brackets of a hostlist are still to be closed, or a range to be ended: it is not asked for while it is typed. */
+export function isUnfinished(text) {
+  return text.lastIndexOf("[") > text.lastIndexOf("]") || /[-,]$/.test(text);
 }
 
 /** The hosts of a hostlist, in order: `node[0-3,7],login` and several brackets. */

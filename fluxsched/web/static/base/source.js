@@ -6,8 +6,8 @@ const HIDDEN_S = 5;
 const TELL_THEMSELVES = new Set(["timeline", "groups", "shares", "history"]); // what the instance refuses
 const AGAIN_S = [1, 2, 4, 8, 15, 30];
 
-/** What a view is given: data of `view` under `params`, live. `page` is told figures, the instance, the connection, and what
- * is refused. */
+/** What a view is given: data of `view` under `params`, live. `page` is told figures, notices, the instance, the connection,
+ * and what is refused. */
 export function liveSource(view, params, page) {
   const told = {whole: [], change: [], problem: []};
   const csrf = document.querySelector('meta[name="csrf"]').content;
@@ -16,6 +16,8 @@ export function liveSource(view, params, page) {
   let failures = 0;
   let timer = 0;
   let last = null;
+  let candidate = null; // a stream of other parameters, until the instance has accepted them
+  let stays = false; // the stream is kept while the tab is hidden
 
   function tell(kind, value) {
     if (kind === "whole") last = value;
@@ -31,19 +33,26 @@ export function liveSource(view, params, page) {
 
   function open() {
     close();
-    stream = new EventSource(`/events?${query({view, ...current})}`);
-    on("whole", (value) => {
-      failures = 0;
-      page.connection("live");
-      if (!TELL_THEMSELVES.has(view)) page.refused(value.refused ?? "");
-      if (!value.refused || TELL_THEMSELVES.has(view)) tell("whole", value);
-    });
+    follow(new EventSource(`/events?${query({view, ...current})}`));
+  }
+
+  function follow(opened) {
+    stream = opened;
+    on("whole", whole);
     on("refused", (value) => page.refused(value.error));
     on("change", (value) => tell("change", value));
     on("figures", (value) => page.figures(value));
+    on("notices", (value) => page.notices(value.notices));
     on("instance", (value) => page.instance(value));
     stream.addEventListener("open", () => page.connection("open"));
     stream.addEventListener("error", lost);
+  }
+
+  function whole(value) {
+    failures = 0;
+    page.connection("live");
+    if (!TELL_THEMSELVES.has(view)) page.refused(value.refused ?? "");
+    if (!value.refused || TELL_THEMSELVES.has(view)) tell("whole", value);
   }
 
   /** The browser tries again by itself unless the server has refused the stream: then it is asked for its words. */
@@ -62,16 +71,48 @@ export function liveSource(view, params, page) {
   function close() {
     clearTimeout(timer);
     stream?.close();
-    stream = null;
+    candidate?.close();
+    stream = candidate = null;
+  }
+
+  /** The words against parameters that are refused, "" once a stream of them has begun, null if others came between. */
+  function tryStream(params) {
+    candidate?.close();
+    const mine = (candidate = new EventSource(`/events?${query({view, ...params})}`));
+    return new Promise((resolve) => {
+      const end = (words) => {
+        mine.close();
+        const isLatest = mine === candidate;
+        if (isLatest) candidate = null;
+        resolve(isLatest ? words : null);
+      };
+      mine.addEventListener("whole", (event) => {
+        const value = JSON.parse(event.data);
+        if (mine !== candidate || value.refused) return end(value.refused);
+        candidate = null;
+        clearTimeout(timer);
+        stream?.close();
+        current = params;
+        follow(mine);
+        address();
+        resolve("");
+        whole(value);
+      }, {once: true});
+      mine.addEventListener("error", async () => {
+        if (mine.readyState !== EventSource.CLOSED) return;
+        end((await refusal(mine.url)) || "the page's server does not answer");
+      });
+    });
   }
 
   function address() {
-    history.replaceState(null, "", `${location.pathname}${Object.keys(current).length ? `?${query(current)}` : ""}${location.hash}`);
+    const shown = query({...current, wall: new URLSearchParams(location.search).get("wall")});
+    history.replaceState(null, "", `${location.pathname}${shown && `?${shown}`}${location.hash}`);
   }
 
   function visibility() {
     clearTimeout(timer);
-    if (document.hidden) timer = setTimeout(close, 1000 * HIDDEN_S);
+    if (document.hidden && !stays) timer = setTimeout(close, 1000 * HIDDEN_S);
     else if (!stream) open();
   }
 
@@ -90,11 +131,9 @@ export function liveSource(view, params, page) {
     change(deed) {
       told.change.push(deed);
     },
+    /** Change parameters: the stream, and the address, stay as they are if the new ones are refused (see `tryStream`). */
     filter(more) {
-      current = kept({...current, ...more});
-      last = null;
-      address();
-      open();
+      return tryStream(kept({...current, ...more}));
     },
     async act(name, fields) {
       const body = new URLSearchParams({...fields, csrf, confirmed: "yes"});
@@ -103,6 +142,11 @@ export function liveSource(view, params, page) {
     ask,
     fetch(other, asked = {}) {
       return answerOf(fetch(`/data/${other}?${query(asked)}`, {headers: {Accept: "application/json"}}));
+    },
+    /** Keep the stream also while the tab is hidden, or do not any more. */
+    stay(wanted) {
+      stays = wanted;
+      visibility();
     },
     open,
     close,
@@ -132,7 +176,7 @@ async function answerOf(asked) {
   } catch {
     if (response.ok) throw new Error("the page's server gave no JSON");
   }
-  if (!response.ok || answer.error) throw new Error(answer.error ?? `the page's server answered ${response.status}`);
+  if (!response.ok || answer.error) throw Object.assign(new Error(answer.error ?? `the page's server answered ${response.status}`), {status: response.status});
   return answer;
 }
 

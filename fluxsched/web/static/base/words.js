@@ -13,6 +13,7 @@ export function count(value, one, many = `${one}s`) {
   return `${number(value)} ${value === 1 ? one : many}`;
 }
 
+/** @type {[number, string][]} */
 const UNITS = [[DAY_S, "d"], [3600, "h"], [60, "m"]];
 const MILLISECONDS_BELOW_S = 0.1;
 
@@ -44,6 +45,14 @@ export function time(seconds, now_s = Date.now() / 1000) {
 /** A time in full, for `title`. */
 export function exact(seconds) {
   return seconds ? new Date(seconds * 1000).toString() : "";
+}
+
+/** A time with its offset, for files: "2026-11-29T09:08:00+01:00". */
+export function iso(seconds) {
+  const date = new Date(seconds * 1000), offset = -date.getTimezoneOffset();
+  const two = (part) => String(Math.floor(Math.abs(part))).padStart(2, "0");
+  const local = new Date(date.getTime() + 60_000 * offset).toISOString().slice(0, 19);
+  return `${local}${offset < 0 ? "-" : "+"}${two(offset / 60)}:${two(offset % 60)}`;
 }
 
 /** Bytes as "12 MiB". */

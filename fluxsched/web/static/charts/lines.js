@@ -3,6 +3,7 @@
 // panels at the time that is pointed at, with the values there in words.
 
 import { element, setText } from "../base/dom.js";
+import { drawingsPicture } from "./picture.js";
 import { durationTicks, elapsed, linear, logarithmic, numberTicks, shortNumber, timeText, timeTicks } from "./scale.js";
 import { svg } from "./svg.js";
 
@@ -14,7 +15,8 @@ export class Panels {
     this.options = { ofDay: true, height: 92, label: "Values over time", ...options };
     this.root = element("div", { class: "panels", tabindex: 0, role: "group", "aria-label": this.options.label });
     host.append(this.root);
-    this.cursor = null;
+    this.cursor = this.drawn = null;
+    this.width = 0;
     new ResizeObserver(() => this.draw()).observe(this.root);
     this.root.addEventListener("pointermove", (event) => this.point(event));
     this.root.addEventListener("pointerleave", () => this.move(null));
@@ -129,6 +131,11 @@ export class Panels {
     const { begin, end } = this.data ?? {};
     if (begin === undefined || x < LEFT || x > this.width - RIGHT) return this.move(null);
     return this.move(begin + ((x - LEFT) / (this.width - RIGHT - LEFT)) * (end - begin));
+  }
+
+  /** The panels as a picture. */
+  picture() {
+    return drawingsPicture(this.rows.map(({ root, panel }) => [[panel.title, ...panel.lines.map((line) => line.name).filter(Boolean)].join(" · "), root.querySelector("svg")]));
   }
 
   key(event) {

@@ -7,6 +7,7 @@ export const HUES = 8;
 /** A colour that is a custom property, as `rgb(...)`: what light and dark make of it here and now. */
 export function property(name) {
   const probe = document.createElement("i");
+  probe.className = "probe"; // with forced colours, too, it has its own
   probe.style.color = `var(${name}, #888)`;
   document.body.append(probe);
   const { color } = getComputedStyle(probe);

@@ -56,6 +56,7 @@ function dayTick(time, step) {
   const date = new Date(time * 1000);
   const midnight = date.getHours() === 0 && date.getMinutes() === 0 && date.getSeconds() === 0;
   if (step >= DAY || midnight) return [time, date.toLocaleDateString("en", { day: "numeric", month: "short" }), midnight];
+  /** @type {Intl.DateTimeFormatOptions} */
   const parts = { hour: "2-digit", minute: "2-digit", hour12: false };
   if (step < MINUTE) parts.second = "2-digit";
   return [time, date.toLocaleTimeString("en-GB", parts), false];

@@ -1,6 +1,7 @@
 // A Gantt chart on a canvas: targets down, time across, one window on both that is zoomed and moved by pointer and keys.
 // Law: it draws what it is given and says what is pointed at or chosen; what a job is called is only ever text.
 
+import { choose, chosen } from "../base/address.js";
 import { CORES, END, KIND, Rectangles, START, USER, usedCores } from "./bars.js";
 import { Raster, PIXELS_MAX } from "./raster.js";
 import { Painter } from "./painter.js";
@@ -26,9 +27,15 @@ function addSums({ used, planned }, { sums, begin, end, now }) {
   }
 }
 
+/** A window is put into the address once it is still. */
+const STILL_MS = 300;
+
 export class Gantt {
-  /** `options`: `label` (for readers of the screen), `ofDay` (times are of the day), `chosen(bar)`, `pointed(bar, event)`,
-   * `moved(window)`, `overview` (draw the strip below; default true), `hosts` (names of targets by rank). */
+  /**
+   * `label` is for readers of the screen; times are of the day (`ofDay`), or since the beginning; `overview`: the strip below.
+   * @param {HTMLElement} host
+   * @param {{label?: string, ofDay?: boolean, overview?: boolean, palette?: Palette, chosen?: (bar) => void, selected?: (bar) => void, pointed?: (bar, event) => void, moved?: (window, whole: boolean) => void, recoloured?: () => void}} options
+   */
   constructor(host, options = {}) {
     this.options = { ofDay: true, overview: true, label: "Jobs on targets over time", ...options };
     this.canvas = document.createElement("canvas");
@@ -46,7 +53,8 @@ export class Gantt {
     this.rectangles = new Rectangles([], 1);
     this.overview = usedCores([], 0, 1, OVERVIEW_PARTS, 0);
     this.window = { begin: 0, end: 1, top: 0, bottom: 1 };
-    this.whole = true;
+    this.whole = this.isNew = true;
+    this.keeping = 0;
     this.selected = this.pointed = -1;
     this.dimmed = null;
     new ResizeObserver(() => this.draw()).observe(this.canvas);
@@ -60,12 +68,15 @@ export class Gantt {
     const from = Math.max(begin, Math.min(end, ...this.bars().map((bar) => bar[START])));
     const to = Math.min(end, Math.max(this.data.now ?? begin, ...this.bars().map((bar) => bar[END] || bar[START])));
     const margin = (to - from) * 0.05;
-    if (to > from && to - from < (end - begin) * 0.7) this.look({ ...this.window, begin: from - margin, end: to + margin });
+    if (to <= from || to - from >= (end - begin) * 0.7) return;
+    this.look({ ...this.window, begin: from - margin, end: to + margin }, false);
+    this.options.moved?.(this.window, this.whole);
   }
 
   /** What is shown: `bars`, `spans` ([idset, state, from, to, note]), `now`, `begin`, `end`, `targets` ([first, last]),
    * `cores` (of a target), `sums` (instead of bars: `ranks` [first, last], `cores`, `steps` [[time, cores in use]...]).
-   * The window keeps its place in the time shown, which moves with now, or goes on showing everything. */
+   * The window is that of the address at first; it keeps its place in the time shown, which moves with now, or goes on
+   * showing everything. */
   show(data) {
     const chosen = this.bars()[this.selected]?.[0], passed = data.begin - this.data.begin;
     this.data = { spans: [], ...data };
@@ -76,8 +87,15 @@ export class Gantt {
     addSums(this.overview, data);
     this.rank();
     if (this.whole) this.reset(false);
-    else this.look({ ...this.window, begin: this.window.begin + passed, end: this.window.end + passed }, false);
+    if (this.isNew) this.restore();
+    else if (!this.whole) this.look({ ...this.window, begin: this.window.begin + passed, end: this.window.end + passed }, false);
     this.draw();
+  }
+
+  restore() {
+    const [begin, end, top, bottom] = chosen("window").split(",").map(Number);
+    this.isNew = false;
+    if (end > begin && bottom > top) this.look({ begin, end, top, bottom });
   }
 
   bars() {
@@ -127,6 +145,9 @@ export class Gantt {
 
   moved() {
     this.options.moved?.(this.window, this.whole);
+    const { begin, end, top, bottom } = this.window;
+    clearTimeout(this.keeping);
+    this.keeping = setTimeout(() => choose("window", this.whole ? "" : [begin, end, top, bottom].map((each) => Number(each.toFixed(2))).join()), STILL_MS);
     this.draw();
   }
 

@@ -19,6 +19,8 @@ export class Painter {
   constructor(gantt) {
     this.gantt = gantt;
     this.box = null;
+    this.layer = document.createElement("canvas");
+    this.hatches = new Map();
     this.layout = { plot: { left: 0, right: 1, top: 0, bottom: 1 }, lines: [], overview: null };
   }
 
@@ -87,14 +89,14 @@ export class Painter {
     context.restore();
   }
 
-  /** Targets that are drained, down or away, for as long as they are. */
+  /** Targets that are drained, down or away, for as long as they are; those that will be, hatched. */
   shades() {
     this.clip((context, plot) => {
       context.fillStyle = this.colours["surface-2"];
       context.fillRect(plot.left, plot.top, plot.right - plot.left, plot.bottom - plot.top);
-      for (const [idset, , from, to] of this.gantt.data.spans) {
+      for (const [idset, state, from, to] of this.gantt.data.spans) {
         const x0 = this.x(from), x1 = to === null ? plot.right : this.x(to);
-        context.fillStyle = this.colours.shade;
+        context.fillStyle = state === "planned" ? this.hatch(this.colours["ink-2"]) : this.colours.shade;
         for (const [first, last] of runsOf(idset)) {
           context.fillRect(x0, this.y(first), x1 - x0, this.y(last + 1) - this.y(first));
         }
@@ -129,7 +131,7 @@ export class Painter {
     const put = (x0, y0, x1, y1, colour, weight) => raster.add(
       (x0 - plot.left) * ratio, (y0 - plot.top) * ratio, (x1 - plot.left) * ratio, (y1 - plot.top) * ratio, colour, weight,
     );
-    this.visible((bar, place, x0, y0, x1, y1) => {
+    this.visible((bar, _place, x0, y0, x1, y1) => {
       if (bar[KIND] === "reserved" || bar[KIND] === "forecast") return;
       const key = gantt.keyOf(bar), colour = palette.channels(key);
       const weight = gantt.dimmed !== null && gantt.dimmed !== key ? 0.18 : 1;
@@ -141,7 +143,6 @@ export class Painter {
       }
     });
     this.sums(put, now);
-    this.layer ??= document.createElement("canvas");
     [this.layer.width, this.layer.height] = [raster.width, raster.height];
     this.layer.getContext("2d").putImageData(raster.image(), 0, 0);
     this.context.imageSmoothingEnabled = false;
@@ -165,7 +166,7 @@ export class Painter {
 
   /** Reservations hatched, forecasts pale with an outline. */
   planned() {
-    this.clip((context) => this.visible((bar, place, x0, y0, x1, y1) => {
+    this.clip((context) => this.visible((bar, _place, x0, y0, x1, y1) => {
       if (bar[KIND] === "reserved" || bar[KIND] === "forecast") this.plan(context, bar, x0, y0, x1 - 1, y1 - (y1 - y0 > 4 ? 1 : 0));
     }));
   }
@@ -188,7 +189,6 @@ export class Painter {
   }
 
   hatch(colour) {
-    this.hatches ??= new Map();
     const name = `${colour} ${this.ratio}`;
     if (!this.hatches.has(name)) {
       const size = 7, tile = document.createElement("canvas");
@@ -303,21 +303,19 @@ export class Painter {
     context.strokeRect(plot.left - 0.5, plot.top - 0.5, plot.right - plot.left + 1, plot.bottom - plot.top + 1);
   }
 
-  /** Names of targets, or ranks at round numbers. */
+  /** Ranks: all, or round numbers. */
   targets(plot, { top, bottom }) {
-    const { context, gantt } = this, { context: { fillStyle } } = this;
-    const row = (plot.bottom - plot.top) / (bottom - top), hosts = gantt.options.hosts;
+    const { context } = this, row = (plot.bottom - plot.top) / (bottom - top);
     context.textAlign = "right";
-    context.fillStyle = fillStyle;
+    context.fillText("target", plot.left - 8, plot.top - 8);
     const named = row >= ROW_NAMED;
     const ticks = named
       ? Array.from({ length: Math.ceil(bottom) - Math.floor(top) }, (_, at) => Math.floor(top) + at)
-      : numberTicks(bottom - 1, Math.max(2, (plot.bottom - plot.top) / 46), top).filter(Number.isInteger);
+      : numberTicks(bottom - 1, Math.max(2, (plot.bottom - plot.top) / 34), top).filter(Number.isInteger);
     for (const rank of ticks) {
       const y = this.y(rank + 0.5);
       if (y < plot.top + 5 || y > plot.bottom - 5) continue;
-      const text = hosts?.[rank] ?? shortNumber(rank);
-      context.fillText(text.length > 9 ? `…${text.slice(-8)}` : text, plot.left - 8, y);
+      context.fillText(shortNumber(rank), plot.left - 8, y);
     }
   }
 

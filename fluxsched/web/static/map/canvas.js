@@ -1,7 +1,7 @@
 // The map on its canvas. Every cell is one pixel of an image in memory, which one drawImage scales: zooming and panning cost
 // the same for 16 and for 131,072 targets. Large cells are drawn one by one, those that are seen.
 
-import {cellIn, layout, placeIn} from "./layout.js";
+import {WALL_UNIT_MAX_PX, cellIn, layout, placeIn} from "./layout.js";
 import {Colours, SHARES, css} from "./colours.js";
 import {number} from "../base/words.js";
 
@@ -14,7 +14,7 @@ const CELL_MAX_PX = 96;
 const MARGIN_PX = 12;
 const LOW_PX = 120;
 const PANEL_PX = 460;
-const NAME_SHARE = 0.2; // where a name is written that much of a cell is filled
+const NAME_HIGH_PX = 17; // a name is on what is filled, on what is not, or above the edge between them
 
 export class MapCanvas {
   /** `signs`: a sign for each state's word; `room` is as high as the style sheet says, or less if the cells need less. */
@@ -30,6 +30,7 @@ export class MapCanvas {
     this.focused = -1;
     this.isDue = false;
     this.frames = 0;
+    this.width = this.height = this.ratio = 1;
     this.arrange();
     this.colours = new Colours(cells.words, canvas.parentElement);
     this.resize();
@@ -70,7 +71,8 @@ export class MapCanvas {
   }
 
   #place() {
-    this.plan = layout(this.sizes, this.width - 2 * MARGIN_PX, this.height - 2 * MARGIN_PX);
+    const most = document.body.classList.contains("wall") ? WALL_UNIT_MAX_PX : undefined;
+    this.plan = layout(this.sizes, this.width - 2 * MARGIN_PX, this.height - 2 * MARGIN_PX, most);
     this.x = this.y = 0;
     const {plan, order, cells} = this;
     this.column = new Uint32Array(cells.count);
@@ -307,6 +309,7 @@ export class MapCanvas {
     const {context, cells, colours, scale, order} = this;
     const gap = scale > 24 ? 2 : 1;
     const side = scale - gap;
+    const drained = colours.of(cells.stateNumber("drained"), 0); // parts of targets, from the top
     const fillings = cells.words.map((_, state) => colours.filling(state));
     context.textAlign = "center";
     context.textBaseline = "middle";
@@ -329,24 +332,31 @@ export class MapCanvas {
             context.fillStyle = css(isFaded ? colours.faded(fillings[state]) : fillings[state]);
             context.fillRect(x, y + side - filled, side, filled);
           }
-          if (scale >= SIGN_PX && !isFaded) this.#written(at, x, y, side, share > (side >= NAME_PX ? NAME_SHARE : 0.5) ? fillings[state] : base);
+          if (cells.drainedCores[at]) {
+            context.fillStyle = css(isFaded ? colours.faded(drained) : drained);
+            context.fillRect(x, y, side, Math.max(2, side * Math.min(1, cells.drainedCores[at] / cells.cores[at])));
+          }
+          if (scale >= SIGN_PX && !isFaded) this.#written(at, x, y, side, share * side, [base, fillings[state]]);
         }
       }
     }
   }
 
-  #written(at, x, y, side, ground) {
+  #written(at, x, top, side, filled, [base, filling]) {
     const {context, cells} = this;
     const state = cells.state[at];
-    const isNamed = side >= NAME_PX;
-    context.fillStyle = this.colours.on(ground);
+    const isNamed = side >= NAME_PX, isAbove = filled < NAME_HIGH_PX, y = isAbove ? top - filled : top;
     if (!this.colours.isUsed[state]) {
+      const height = side * (isNamed ? 0.34 : 0.53);
+      context.fillStyle = this.colours.on(filled > side - height ? filling : base);
       context.font = `600 ${Math.min(side * 0.45, 16)}px system-ui, sans-serif`;
-      context.fillText(this.signs[cells.words[state]] ?? "?", x + side / 2, y + side * (isNamed ? 0.34 : 0.53));
+      context.fillText(this.signs[cells.words[state]] ?? "?", x + side / 2, top + height);
     }
+    context.fillStyle = this.colours.on(isAbove ? base : filling);
     if (!isNamed) return;
-    context.font = "11px system-ui, sans-serif";
-    context.fillText(shortened(cells.host(at), side), x + side / 2, y + side - 10, side - 4);
+    const size = Math.max(11, Math.min(22, side * 0.17));
+    context.font = `${size}px system-ui, sans-serif`;
+    context.fillText(shortened(cells.host(at), (side * 11) / size), x + side / 2, y + side - size * 0.9, side - 4);
   }
 
   #titles() {

@@ -1,13 +1,14 @@
 // All targets in typed arrays: no object a target. Indexes run over the targets in order of rank.
 
-import {hosts, ranges} from "../base/sets.js";
+import {has, hosts, ids, ranges, sizeOf} from "../base/sets.js";
 
 export class Cells {
   /** `words`: the states in their order; a state that is not among them gets the next number. */
   constructor(words) {
     this.words = [...words];
+    this.drained = [];
     this.inventory({execution: {R_lite: [], nodelist: []}});
-    this.drains = {};
+    this.outages = [];
     this.groups = [];
     this.sections = {};
     this.madeUp = "";
@@ -15,9 +16,10 @@ export class Cells {
 
   /** Replace everything by what `resource.watch` says first. */
   whole(data) {
+    this.drained = [];
     this.inventory(data.R);
     this.sections = {};
-    this.drains = {};
+    this.outages = [];
     this.groups = [];
     this.change(data);
   }
@@ -28,7 +30,8 @@ export class Cells {
     for (const [word, idset] of Object.entries(data.states ?? {})) this.#set(this.state, this.stateNumber(word), idset, changed);
     for (const [cores, idset] of Object.entries(data.busy ?? {})) this.#set(this.busy, Number(cores), idset, changed);
     for (const [gpus, idset] of Object.entries(data.busy_gpus ?? {})) this.#set(this.busyGpus, Number(gpus), idset, changed);
-    if (data.drains) this.drains = data.drains;
+    if (data.drained) this.#drain(data.drained, changed);
+    if (data.outages) this.outages = data.outages;
     if (data.groups) this.groups = data.groups;
     if (data.made_up !== undefined) this.madeUp = data.made_up;
     if (data.sections) this.sections = data.sections;
@@ -47,10 +50,24 @@ export class Cells {
     });
   }
 
+  /** Drained rows, and of parts how many cores of a target these are. */
+  #drain(rows, changed) {
+    this.drained = rows;
+    const before = this.drainedCores;
+    this.drainedCores = new Uint16Array(this.count);
+    const drained = new Map(); // a core may be drained for several reasons
+    for (const row of rows) {
+      if (!row.cores) continue;
+      for (const at of this.ofRanks(row.targets)) drained.set(at, new Set([...(drained.get(at) ?? []), ...ids(row.cores)]));
+    }
+    for (const [at, cores] of drained) this.drainedCores[at] = cores.size;
+    for (let at = 0; at < this.count; at += 1) if (before[at] !== this.drainedCores[at]) changed.push(at);
+  }
+
   inventory(R) {
     this.R = R;
     const execution = R.execution;
-    const parts = execution.R_lite.map((each) => [each.rank, widthOf(each.children?.core), widthOf(each.children?.gpu)]);
+    const parts = execution.R_lite.map((each) => [each.rank, sizeOf(each.children?.core), sizeOf(each.children?.gpu)]);
     let count = 0;
     let top = -1;
     for (const [rank] of parts) ranges(rank, (first, last) => ((count += last - first + 1), (top = Math.max(top, last))));
@@ -75,6 +92,7 @@ export class Cells {
     this.state = new Uint8Array(count).fill(this.stateNumber("free"));
     this.busy = new Uint16Array(count);
     this.busyGpus = new Uint16Array(count);
+    this.drainedCores = new Uint16Array(count);
     this.hostNames = null;
     this.hostIndex = null;
   }
@@ -140,46 +158,27 @@ export class Cells {
     return [text, left];
   }
 
-  /** Who drained a target, why and since when; null if it is not drained. */
-  drainOf(at) {
-    const rank = this.ranks[at];
-    for (const [idset, drain] of Object.entries(this.drains)) {
-      let isThere = false;
-      ranges(idset, (first, last) => (isThere ||= first <= rank && rank <= last));
-      if (isThere) return drain;
-    }
-    return null;
+  /** The drains of a target and of parts of it: who, why and since when. */
+  drainsOf(at) {
+    return this.drained.filter((row) => has(row.targets, this.ranks[at]));
+  }
+
+  /** The planned outages of a target. */
+  outagesOf(at) {
+    return this.outages.filter((row) => has(row.targets, this.ranks[at]));
   }
 
   /** Whether a target is not the machine of the instance, on which all tasks run. */
   isMadeUp(at) {
-    let isThere = false;
-    ranges(this.madeUp, (first, last) => (isThere ||= first <= this.ranks[at] && this.ranks[at] <= last));
-    return isThere;
+    return has(this.madeUp, this.ranks[at]);
   }
 
   groupOf(at) {
-    const rank = this.ranks[at];
-    for (const group of this.groups) {
-      let isThere = false;
-      ranges(group.targets, (first, last) => (isThere ||= first <= rank && rank <= last));
-      if (isThere) return group;
-    }
-    return null;
+    return this.groups.find((group) => has(group.targets, this.ranks[at])) ?? null;
   }
 
   propertiesOf(at) {
-    const rank = this.ranks[at];
-    return Object.entries(this.R.execution.properties ?? {}).flatMap(([name, idset]) => {
-      let isThere = false;
-      ranges(idset, (first, last) => (isThere ||= first <= rank && rank <= last));
-      return isThere ? [name] : [];
-    });
+    return Object.entries(this.R.execution.properties ?? {}).flatMap(([name, idset]) => (has(idset, this.ranks[at]) ? [name] : []));
   }
 }
 
-function widthOf(idset) {
-  let width = 0;
-  if (idset) ranges(idset, (first, last) => (width += last - first + 1));
-  return width;
-}

@@ -10,6 +10,7 @@ const CHOSEN = 0.62;
 export class Colours {
   constructor(words, root) {
     const probe = document.createElement("span");
+    probe.className = "probe"; // with forced colours, too, it has those of the states
     root.append(probe);
     const read = (name) => {
       probe.style.color = "";

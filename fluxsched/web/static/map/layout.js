@@ -2,6 +2,7 @@
 // image that the map draws from. The largest cells are taken with which everything fits.
 
 const UNIT_MAX_PX = 64;
+export const WALL_UNIT_MAX_PX = 200;
 const UNIT_MIN_PX = 0.5;
 const TITLE_PX = 22;
 const GAP_PX = 14;
@@ -11,23 +12,23 @@ const BAND = 8;
 const BANDED_MIN = 1000;
 
 /** `sizes`: how many cells each section has. Gives `{unit, columns, rows, lift, blocks: [{x, y, columns, rows, title, size, band}]}`,
- * in units; `lift` is how much of the first title is empty. */
-export function layout(sizes, width, height) {
-  const stacked = largest(sizes, width, height, () => Infinity);
-  const beside = sizes.length > 1 ? largest(sizes, width, height, (size, unit) => Math.max(Math.ceil(Math.sqrt(size * 1.7)), BLOCK_MIN_PX / unit)) : stacked;
+ * in units of `most` pixels at most; `lift` is how much of the first title is empty. */
+export function layout(sizes, width, height, most = UNIT_MAX_PX) {
+  const stacked = largest(sizes, width, height, most, () => Infinity);
+  const beside = sizes.length > 1 ? largest(sizes, width, height, most, (size, unit) => Math.max(Math.ceil(Math.sqrt(size * 1.7)), BLOCK_MIN_PX / unit)) : stacked;
   return beside.unit > 1.05 * stacked.unit ? beside : stacked;
 }
 
-function largest(sizes, width, height, wish) {
+function largest(sizes, width, height, most, wish) {
   let low = UNIT_MIN_PX;
-  let high = UNIT_MAX_PX;
+  let high = most;
   let best = pack(sizes, width, low, wish);
   for (let step = 0; step < STEPS; step += 1) {
     const unit = step ? (low + high) / 2 : high;
     const tried = pack(sizes, width, unit, wish);
     if ((tried.rows - tried.lift) * unit <= height) [low, best] = [unit, tried];
     else high = unit;
-    if (low === UNIT_MAX_PX) break;
+    if (low === most) break;
   }
   return best;
 }

@@ -3,7 +3,8 @@
 import {hosts} from "../base/sets.js";
 
 const RANKS = /^[\d,\s-]+$/;
-const JOB = /^(ƒ|f)[1-9A-HJ-NP-Za-km-z]+$|^0x[0-9a-f]+$/;
+const JOB = /^ƒ[1-9A-HJ-NP-Za-km-z]+$|^0x[0-9a-f]+$/;
+const MAYBE_JOB = /^f[1-9A-HJ-NP-Za-km-z]+$/; // or the beginning of a host's name
 
 /** The indexes of what a text means, and what it is in words: `{found, words}`. Raises an Error if it means nothing here. */
 export async function search(text, cells, source) {
@@ -14,6 +15,7 @@ export async function search(text, cells, source) {
   if (JOB.test(typed)) return ofJob(typed, cells, source);
   const begun = typed.includes("[") ? [] : pattern(`${typed}*`, cells);
   if (begun.length) return {found: begun, words: `${typed}…`};
+  if (MAYBE_JOB.test(typed)) return ofJob(typed, cells, source);
   throw new Error(`no target is called ${typed}: type ranks (0-3,7), hosts (node[0-3], node1*) or a job's id`);
 }
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.chaos.checkers.base import Call, Checker, Site, Truth
+from tests.chaos.checkers.parts import drained_parts
 from tests.chaos.wire import cores_of, idset
 
 
@@ -79,6 +80,10 @@ class AcquireStreams(Checker):
         usable = idset(status["online"]) - idset(status["torpid"])
         for ranks in status["drain"]:
             usable -= idset(ranks)
+        drained = drained_parts(status)
+        usable -= {
+            rank for rank in drained if self.site.cores[rank] <= {at for kind, at in drained[rank] if kind == "core"}
+        }
         for group in groups:
             for told in self._told.values():
                 if told.group == group["name"]:

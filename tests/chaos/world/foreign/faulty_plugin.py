@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import ClassVar
 
-from fluxsched.sched.hooks.api import PASS, Gate, JobSeen, Later, Option, Pass, Wait
+from fluxsched.sched.hooks import PASS, Gate, JobSeen, Later, Option, Pass, Wait
 from fluxsched.sched.pool.placement import Fits
 
 DELAY_S = 2.0

@@ -1,6 +1,6 @@
 """Our broker module as it is, with its conversation recorded for `test_replay`.
 
-    flux module load tests/flux/broker/record/sched-fluxsched.py record=FILE policy=easy ...
+flux module load tests/flux/broker/record/sched-fluxsched.py record=FILE policy=easy ...
 """
 
 from __future__ import annotations

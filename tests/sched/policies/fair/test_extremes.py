@@ -1,5 +1,7 @@
 """`fair` at the ends of what it is made for: as many accounts as there can be, and a clock that steps back."""
 
+import pytest
+
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.sched.decisions import Denied, Granted
 from tests.sched.site import limit, make_r, scheduler_of
@@ -18,6 +20,7 @@ def started(scheduler, now_s):
     return [effect.jobid for effect in scheduler.schedule(now_s) if isinstance(effect, Granted)]
 
 
+@pytest.mark.slow
 def test_the_65537th_account_is_refused_and_all_others_go_on():
     """One bank and 65,535 users; one more is told of the limit."""
     scheduler = grown(cores=2)

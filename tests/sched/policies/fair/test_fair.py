@@ -13,6 +13,7 @@ from fluxsched.sched.fair.accounts import Bank, FairSettings, Signal
 from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policy import Skips, Start
 from fluxsched.sched.registry import load, make
+from tests.generated.share import first as first_of
 from tests.sched.site import make_r, scheduler_of, simulate, spec, under_fair
 
 # ---- order: progressive filling
@@ -45,6 +46,7 @@ def test_weights_of_users_and_banks(shared, signal, weights, banks, used):
     assert site.used() == used
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("signal", "expected"), [("flow", (0, 1000)), ("decayed-usage", (275, 725))])
 def test_whole_machine_jobs(shared, signal, expected):
     banks = {"x": Bank(users={"a": 1.0, "b": 3.0})}
@@ -69,7 +71,7 @@ def test_one_large_job_among_small_ones(shared, signal, first):
         site.submit(user, 1, 60)
     started = site.starts()
     assert (started[0] == large) == first
-    for turn in range(1, 200):
+    for turn in first_of(range(1, 200)):
         for jobid in started:
             if jobid != large:
                 site.submit(site.users[jobid], 1)
@@ -205,6 +207,7 @@ INNER = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", INNER)
 def test_with_one_account_it_is_the_policy_inside(inner):
     name, _, options = inner.partition(":")

@@ -3,6 +3,7 @@
 import pytest
 
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.reasons import WaitKind
 from fluxsched.sched.fair.accounts import Bank, FairSettings
 from tests.sched.site import make_r, scheduler_of, spec
 
@@ -138,6 +139,7 @@ def test_why_says_which_limit_and_when_time_lifts_it(shared):
     second, third = site.submit("a", 10, 2)
     why = site.scheduler.why(second, 10.0)
     assert why.reason.startswith("account default/a is at its cap: 100 of 50 count as used by")
+    assert why.kind is WaitKind.LIMIT_OF_ACCOUNT
     assert why.earliest_s == pytest.approx(610.0)
     behind = site.scheduler.why(third, 10.0)
     assert behind.reason.startswith("waits behind job ")
@@ -167,5 +169,6 @@ def test_why_of_a_budget(shared):
     waits, free = site.submit("a", 2, 1, after=3600.0)[0], site.submit("a", 2, 2, after=0.0)[1]
     why = site.scheduler.why(waits, 0.0)
     assert why.reason == "budget of a: 0 of 10 resource minutes are charged, and the job would be charged 60"
+    assert why.kind is WaitKind.LIMIT_OF_ACCOUNT
     assert why.earliest_s is None
     assert "budget" not in site.scheduler.why(free, 0.0).reason

@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core.limits import EACH, SiteLimit
+from fluxsched.core.jobfields import EACH, SiteLimit
 from fluxsched.sched.fair.accounts import Bank, Signal
-from fluxsched.sched.hooks.limits import with_limits
+from fluxsched.sched.hooks import with_limits
 from fluxsched.sched.policy import Option, Reserve, Start
-from fluxsched.sched.queue import EXPEDITED
 from tests.generated.share import examples
-from tests.sched.progressive_filling import Asked, Filling, Site
+from tests.sched.progressive_filling import EXPEDITED, Asked, Filling, Site
 from tests.sched.site import Bench, make_r, spec
 
 BANKS = {"x": Bank(2.0), "y": Bank(1.0, "x"), "z": Bank(1.0, users={"a": 3.0})}
@@ -48,6 +47,7 @@ class Recorded:
             yield decision
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", ["conservative", "hybrid,depth=100"])
 @pytest.mark.parametrize("signal", list(Signal))
 @pytest.mark.parametrize("seed", range(6))
@@ -102,7 +102,7 @@ class Queues:
 
     def planned(self):
         self.bench.run()
-        return sorted(made.jobid for made in self.bench.scheduler.planned())
+        return sorted(made.jobid for made in self.bench.scheduler.report.planned())
 
 
 def test_each_queue_has_one_head_the_first_in_fair_order():
@@ -173,6 +173,7 @@ def test_a_head_to_which_a_site_limit_leaves_no_nodes_keeps_no_place():
     assert (site.planned(), site.bench.granted.keys()) == ([3, 6], {1, 5})
 
 
+@pytest.mark.slow
 def test_a_stream_of_another_queue_overtakes_no_queue_of_whole_node_jobs():
     """Jobs of one core end all the time, and so each time another account of `wide` comes first in fair order: the job
     with the reservation would lose it, and the core that was kept for it.
@@ -215,6 +216,7 @@ JOBS = st.lists(
 """User, queue, nodes and limit (10 s) of a job, and how many others end early after it has come."""
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(JOBS)
 def test_no_head_starts_later_than_first_estimated(jobs):
@@ -236,7 +238,7 @@ def test_no_head_starts_later_than_first_estimated(jobs):
             for each in bench.granted.keys() - ends_s.keys():
                 ends_s[each] = bench.now_s + limits_s[each]
                 assert bench.now_s <= first_s.get(each, bench.now_s)
-            for made in bench.scheduler.planned():
+            for made in bench.scheduler.report.planned():
                 assert made.start_s <= first_s.setdefault(made.jobid, made.start_s)
 
 

@@ -10,12 +10,10 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched.policies.backfill import FirstFit
 from fluxsched.sched.policy import Shrink
-from fluxsched.sim.engine.run import run
-from fluxsched.sim.engine.simulation import Sizes, largest_hops
-from fluxsched.sim.engine.site import with_switches
 from fluxsched.sim.report import report
-from fluxsched.sim.result import write_csv
-from fluxsched.sim.table import Columns, beside_start_core_s, busy_steps, used_core_s
+from fluxsched.sim.result import Columns, beside_start_core_s, busy_steps, used_core_s, write_csv
+from fluxsched.sim.simulation import Sizes, largest_hops, run
+from fluxsched.sim.site import with_switches
 from fluxsched.sim.traces import Ask, Trace, TraceJob, read_lines
 
 

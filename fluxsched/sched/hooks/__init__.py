@@ -1,1 +1,0 @@
-"""Plugins: small hooks at twelve points of the one decision loop, under every policy."""

@@ -1,1 +1,0 @@
-"""The conformance suite: a policy against the laws that every policy has to keep."""

@@ -1,1 +1,0 @@
-"""The simulation: a trace through the production scheduler on virtual time."""

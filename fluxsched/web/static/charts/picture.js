@@ -1,0 +1,53 @@
+// Pictures of what is drawn, as files. Law: a picture has the colours that are seen, and needs no style sheet.
+
+import { element } from "../base/dom.js";
+import { save } from "../base/file.js";
+import { property } from "./palette.js";
+import { svg } from "./svg.js";
+
+/** What of the style of a drawing's part is seen. */
+const SEEN = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "opacity", "font-size", "font-weight"];
+const TYPES = { png: "image/png", svg: "image/svg+xml" };
+const TITLE = 24, MARGIN = 10;
+
+/** A button that saves a picture: `draw()` gives a Blob or a promise of one. `kind` is `png` or `svg`. */
+export function pictureButton(kind, name, draw) {
+  return element("button", { type: "button", class: "quiet picture", title: `Save as a picture (${kind.toUpperCase()})`, onclick: async () => save(`${name}.${kind}`, [await draw()], TYPES[kind]) }, kind.toUpperCase());
+}
+
+/** What a canvas shows, on the colour of cards. */
+export function canvasPicture(canvas) {
+  const copy = new OffscreenCanvas(canvas.width, canvas.height), context = copy.getContext("2d");
+  context.fillStyle = property("--surface-2");
+  context.fillRect(0, 0, copy.width, copy.height);
+  context.drawImage(canvas, 0, 0);
+  return copy.convertToBlob({ type: TYPES.png });
+}
+
+/** Drawings below one another, each `[title, svg element]`. */
+export function drawingsPicture(drawings) {
+  const width = Math.max(...drawings.map(([, drawing]) => drawing.clientWidth)) + 2 * MARGIN;
+  const root = svg("svg", { width, "font-family": "system-ui, sans-serif" });
+  let top = MARGIN;
+  for (const [title, drawing] of drawings) {
+    root.append(svg("text", { x: MARGIN, y: top + TITLE - 8, fill: property("--ink"), "font-size": 13, "font-weight": 600 }, title));
+    const copy = styled(drawing);
+    copy.setAttribute("x", MARGIN);
+    copy.setAttribute("y", top + TITLE);
+    root.append(copy);
+    top += TITLE + drawing.clientHeight;
+  }
+  root.setAttribute("height", top + MARGIN);
+  root.prepend(svg("rect", { width: "100%", height: "100%", fill: property("--surface-2") }));
+  return new Blob([new XMLSerializer().serializeToString(root)], { type: TYPES.svg });
+}
+
+/** A copy whose parts have the look of the original's as attributes of their own. */
+function styled(drawing) {
+  const copy = drawing.cloneNode(true), copies = copy.querySelectorAll("*");
+  drawing.querySelectorAll("*").forEach((part, at) => {
+    const look = getComputedStyle(part);
+    for (const name of SEEN) copies[at].setAttribute(name, look.getPropertyValue(name));
+  });
+  return copy;
+}

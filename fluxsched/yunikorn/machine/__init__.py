@@ -1,1 +1,0 @@
-"""The scheduler interface as tables: requests in, answers out, on a time that is an argument."""
