@@ -17,7 +17,9 @@ VENV     ?= .venv
 COMPILED ?= .venv-compiled
 BIN      := $(VENV)/bin
 READY    := $(VENV)/.ready
-PYTEST   := -m pytest -n auto --maxprocesses=4 --dist=worksteal
+# RERUNS=1 tries a test that fails once more, and names it
+AGAIN    := $(if $(RERUNS),--reruns=$(RERUNS) -raR)
+PYTEST   := -m pytest -n auto --maxprocesses=4 --dist=worksteal $(AGAIN)
 QUICK    := -m 'not namespaces and not slow'
 SOURCES  := $(shell find fluxsched -type f -not -name '*.pyc') pyproject.toml hatch_build.py
 # In the order in which they run; yunikorn is plain, but drives a compiled engine; test_layers, test_rooms and the like
@@ -50,7 +52,7 @@ test-slow: $(READY)
 
 # One lab after the other: each has many processes of its own
 test-hosts: $(READY)
-	timeout --signal=INT $(HOSTS_TIME_S) $(BIN)/python -m pytest -m namespaces tests/engine/lab
+	timeout --signal=INT $(HOSTS_TIME_S) $(BIN)/python -m pytest $(AGAIN) -m namespaces tests/engine/lab
 
 check: $(READY)
 	$(BIN)/ruff format --check .

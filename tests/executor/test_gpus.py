@@ -138,7 +138,11 @@ async def test_a_job_and_its_tasks_are_sampled_while_they_run(shop: Any, smi: Pa
 
 
 async def test_a_process_that_holds_the_pipe_of_a_sample_delays_nothing(shop: Any, smi: Path) -> None:
-    holder = 'if [ ! -e "$0.holder" ]; then setsid sleep 100 & echo $! > "$0.holder"; fi\n'
+    holder = """if [ ! -e "$0.holder" ]; then
+    setsid sh -c 'echo $$ > "$0"; exec sleep 100' "$0.holder" &
+    until [ -s "$0.holder" ]; do sleep 0.01; done  # else it would be killed with the group of the sample
+fi
+"""
     smi.write_text(SMI + holder)
     shop.start(FOREVER, children={"gpu": "0"})
     await sampled(shop)
