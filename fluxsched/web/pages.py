@@ -416,7 +416,7 @@ def _status(fault: FluxschedError) -> int:
     """Return the HTTP status of a refusal."""
     if isinstance(fault, TooManyFeeds):
         return 503
-    return REFUSED_STATUS.get(fault.errnum, 400) if isinstance(fault, ViewRefused) else 400
+    return REFUSED_STATUS.get(fault.errnum, 400)
 
 
 def _summary(machine: ViewBody) -> ViewBody:

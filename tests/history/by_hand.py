@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from fluxsched.store.store import ImmediateWriter, Store
+from fluxsched.system.clock import local_hour
 from fluxsched.system.loop import Turns
 
-BEGIN_S = 1_795_370_400.0
-"""The beginning of an hour."""
+BEGIN_S = float(local_hour(1_795_370_400.0))
+"""The beginning of an hour in local time, which some zones shift by parts of an hour."""
 
 
 class ByHand:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import re
 from datetime import datetime
 from io import StringIO
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from fluxsched.core.jobfields import WHEN_MAX
+from fluxsched.errors import RPCError
 from fluxsched.views.feeds import ROWS_MAX
 from fluxsched.web.pages import CSV_COLUMNS
 
@@ -177,3 +179,8 @@ async def test_sizes_that_are_none_are_named(page: Any, query: str, words: str) 
     reply = await page.ask(f"GET /when?{query}")
     assert reply.status == 400
     assert words in reply.body
+
+
+async def test_what_the_instance_refuses_is_no_fault_of_the_form(page: Any) -> None:
+    page.follower.refusal = RPCError("job-manager.when: guests may not", errno.EPERM)
+    assert (await page.ask("GET /when?nodes=1")).status == 403
