@@ -60,6 +60,7 @@ PIECE_JOBS: Final = 8
 
 _RESULT: Final = {name.upper(): at for at, name in enumerate(RESULT_COLUMNS)}
 _CORE, _GPU, _CPU, _CPU_CORE, _WAIT, _WAITS = range(4, 10)
+_GPU_BUSY, _GPU_SAMPLED = len(SUMS) - 2, len(SUMS) - 1
 
 _Key = tuple[int, str | None, JobQueue, str, str]
 
@@ -192,6 +193,9 @@ def _use(sums: list[float], job: Job, since_s: float, until_s: float) -> None:
         part = (until_s - since_s) / total_s if total_s > 0.0 else 1.0
         sums[_CPU] += (usage.user_s + usage.system_s) * part
         sums[_CPU_CORE] += core_s
+        if usage.gpus is not None:
+            sums[_GPU_BUSY] += usage.gpus.busy_s * part
+            sums[_GPU_SAMPLED] += usage.gpus.held_s * part
 
 
 # ---- recounting from stored jobs

@@ -25,7 +25,7 @@ from fluxsched.cli.options import (
 from fluxsched.cli.output import Field, duration_text, parse_format, plural, rounded, time_text, user_name
 from fluxsched.core.text import printable, some_of, there_are
 from fluxsched.errors import InvalidValue
-from fluxsched.views.jobs import NOT_KNOWN
+from fluxsched.views.jobs import ADVISED_BELOW, NOT_KNOWN
 
 Info = dict[str, Any]
 
@@ -198,6 +198,22 @@ def _measured(row: ShownUse, seconds: float) -> str:
     return _rounded(seconds / HOUR_S) if row.info["cpu_core_seconds"] else NOT_KNOWN
 
 
+def _idle_gpus(info: Mapping[str, Any]) -> float:
+    """Return the GPU-seconds that were sampled and not busy."""
+    return float(info["gpu_sampled_seconds"] - info["gpu_busy_seconds"])
+
+
+def _of_gpus(seconds: Callable[[Mapping[str, Any]], float]) -> Callable[[ShownUse], str | None]:
+    """Return a time of GPUs that were sampled; None for who held none."""
+
+    def text(row: ShownUse) -> str | None:
+        if row.info["gpu_sampled_seconds"]:
+            return _rounded(seconds(row.info) / HOUR_S)
+        return NOT_KNOWN if row.info["gpu_seconds"] else None
+
+    return text
+
+
 def _wait(key: str) -> Callable[[ShownUse], object]:
     return lambda row: None if row.info[key] is None else duration_text(row.info[key])
 
@@ -214,10 +230,12 @@ def _part(part: float, whole: float | None) -> str | None:
 REPORT = TableSpec(
     {
         "default": "{name:<10} {jobs:>8} ?:{running:>7h} {failures:>7h} {corehours:>10} ?:{part:>6} ?:{gpuhours:>9} "
-                   "?:{efficiency:>5} {mean:>7} {p50:>7} {p95:>7}",
+                   "?:{gpu_percent:>5} ?:{efficiency:>5} {mean:>7} {p50:>7} {p95:>7}",
         "long": "{name:<10} {jobs:>8} {running:>7} {completed:>9} {failed:>7} {canceled:>8} {timeout:>7} "
-                "{corehours:>10} ?:{part:>6} {gpuhours:>9} ?:{efficiency:>5} {mean:>7} {p50:>7} {p95:>7}",
-        "waste": "{name:<10} {jobs:>8} {corehours:>10} {measured:>10} {cpuhours:>9} {efficiency:>9} {wasted:>9}",
+                "{corehours:>10} ?:{part:>6} {gpuhours:>9} ?:{gpu_percent:>5} ?:{efficiency:>5} {mean:>7} {p50:>7} "
+                "{p95:>7}",
+        "waste": "{name:<10} {jobs:>8} {corehours:>10} {measured:>10} {cpuhours:>9} {efficiency:>9} {wasted:>9} "
+                 "?:{gpuhours:>9} ?:{gpu_percent:>5} ?:{gpu_wasted:>10}",
     },
     {
         "name": Field("NAME", lambda row: row.title),
@@ -235,11 +253,23 @@ REPORT = TableSpec(
         "measured": Field("MEASURED", lambda row: _measured(row, row.info["cpu_core_seconds"])),
         "cpuhours": Field("CPU-HOURS", lambda row: _measured(row, row.info["cpu_seconds"])),
         "wasted": Field("WASTED", lambda row: _measured(row, _wasted(row.info))),
+        "gpu_busy": Field("GPU-BUSY", _of_gpus(lambda info: info["gpu_busy_seconds"])),
+        "gpu_percent": Field("GPU%", lambda row: _part(row.info["gpu_busy_seconds"], row.info["gpu_sampled_seconds"])),
+        "gpu_wasted": Field("GPU-WASTED", _of_gpus(_idle_gpus)),
         "mean": Field("WAIT", _wait("wait_mean")),
         "p50": Field("P50", _wait("wait_p50")),
         "p95": Field("P95", _wait("wait_p95")),
     },
 )  # fmt: skip
+
+
+WASTES: Final[dict[str, Callable[[Info], tuple[bool, float]]]] = {
+    "cores": lambda info: (info["cpu_core_seconds"] > 0, _wasted(info)),
+    "gpus": lambda info: (info["gpu_sampled_seconds"] > 0, _idle_gpus(info)),
+}
+"""Orders of `--waste`: the rows in which something was measured, by what was held of it and not used."""
+ADVISED_MAX: Final = 5
+"""Rows that get advice in words."""
 
 
 @click.command("report", cls=Command)
@@ -248,7 +278,8 @@ REPORT = TableSpec(
 @click.option("--until", metavar="WHEN", type=WHEN, help="Until -FSD or a date and time.  [default: now]")
 @click.option("-c", "--count", metavar="N", type=Whole(1, ROWS_MAX), default=1000, show_default=True,
               help="Maximum number of rows, those with most core-hours.")  # fmt: skip
-@click.option("--waste", is_flag=True, help="The rows in which most core-hours were held and not used, those first.")
+@click.option("--waste", is_flag=False, flag_value="cores", type=click.Choice(list(WASTES)),
+              help="The rows in which most core-hours (or GPU-hours) were held and not used, those first.")  # fmt: skip
 @click.option("--csv", "as_csv", is_flag=True, help="Comma separated values, in hours and seconds.")
 @table_options(REPORT)
 @viewing
@@ -258,7 +289,7 @@ def report(
     since: float | None,
     until: float | None,
     count: int,
-    waste: bool,
+    waste: str | None,
     as_csv: bool,
     output: Output,
 ) -> None:
@@ -270,7 +301,8 @@ def report(
     fifth or so.
 
     --waste tells who asks for most and uses least. MEASURED are the core-hours of jobs that have ended and whose CPU
-    time is known, WASTED those of them that were not used.
+    time is known, WASTED those of them that were not used. GPU% is how busy the GPUs of such jobs were where they
+    were sampled, GPU-WASTED are hours of GPUs that were not.
     """
     if since is not None and until is not None and since > until:
         raise InvalidValue("--since is after --until: give an earlier one")
@@ -279,7 +311,7 @@ def report(
     wanted = {"by": by, "since": since, "until": until, "max_entries": ROWS_MAX if waste else count}
     answer = handle.rpc("history.report", {key: value for key, value in wanted.items() if value is not None})
     if waste:
-        most = sorted(answer["rows"], key=lambda info: (info["cpu_core_seconds"] > 0, _wasted(info)), reverse=True)
+        most = sorted(answer["rows"], key=WASTES[waste], reverse=True)
         answer |= {"rows": most[:count], "left_out": answer["left_out"] + len(most[count:])}
         if click.get_current_context().get_parameter_source("layout") is ParameterSource.DEFAULT:
             output = output._replace(layout=parse_format(REPORT.formats["waste"], REPORT.fields))
@@ -298,8 +330,23 @@ def report(
         click.echo("no job ran in this time", err=True)
     if answer["left_out"]:
         click.echo(f"{plural(answer['left_out'], 'more row')}: see --count", err=True)
+    told = _gpu_advice(rows) if waste and output.header else []
+    if told:
+        click.echo("\n" + "\n".join(told))
     if capacity and output.header:
         click.echo(f"\n{_machine(answer, capacity)}")
+
+
+def _gpu_advice(rows: Sequence[ShownUse]) -> list[str]:
+    """Return advice for the rows with most hours of idle GPUs, where more than half of an hour at least was idle."""
+    found = [row for row in rows if row.info["gpu_sampled_seconds"] >= HOUR_S
+             and row.info["gpu_busy_seconds"] < ADVISED_BELOW * row.info["gpu_sampled_seconds"]]  # fmt: skip
+    found.sort(key=lambda row: _idle_gpus(row.info), reverse=True)
+    return [
+        f"{printable(row.title)}: asked {_rounded(row.info['gpu_sampled_seconds'] / HOUR_S)} GPU-hours (sampled), used "
+        f"{_rounded(row.info['gpu_busy_seconds'] / HOUR_S)}: ask for fewer GPUs"
+        for row in found[:ADVISED_MAX]
+    ]
 
 
 def _title(by: str, name: str) -> str:
@@ -354,5 +401,7 @@ CSV: Final[dict[str, Callable[[ShownUse], object]]] = {
     "cpu_percent": lambda row: _part(row.info["cpu_seconds"], row.info["cpu_core_seconds"]),
     **{f"{key}_s": _seconds(key) for key in ("wait_mean", "wait_p50", "wait_p95")},
     "wasted_core_hours": lambda row: f"{_wasted(row.info) / HOUR_S:.4f}" if row.info["cpu_core_seconds"] else None,
+    "gpu_percent": lambda row: _part(row.info["gpu_busy_seconds"], row.info["gpu_sampled_seconds"]),
+    "wasted_gpu_hours": lambda row: f"{_idle_gpus(row.info) / HOUR_S:.4f}" if row.info["gpu_sampled_seconds"] else None,
 }
 """Columns after the name, with full precision and without units."""

@@ -299,13 +299,9 @@ def _seen_lease(one: msg.LeaseInfo) -> SeenJob:
     if one.state == "running":
         return SeenJob(one.name, one.id, LeaseEvent.BEGUN, nodelist=one.nodelist or "")
     what = LeaseEvent.FINISHED if one.began else LeaseEvent.REFUSED
-    usage = None if one.usage is None else _plain(one.usage)
+    usage = None if one.usage is None else msgspec.to_builtins(one.usage)
     status = -1 if one.status is None else one.status
     return SeenJob(one.name, one.id, what, status, one.exception or "", one.note, usage, one.nodelist or "")
-
-
-def _plain(usage: jobs.UsageInfo) -> dict[str, Any]:
-    return {name: getattr(usage, name) for name in jobs.UsageInfo.__struct_fields__}
 
 
 # ---- links to Flux

@@ -55,8 +55,17 @@ from fluxsched.jobs.states import (
 # Not compiled: msgspec decodes into this class by annotations, of which mypyc keeps few
 
 
+class GpuUsage(msgspec.Struct, frozen=True, gc=False):
+    """GPUs of a job that were sampled, their seconds, those that were busy, and the most memory in use on one."""
+
+    count: int
+    held_s: float
+    busy_s: float
+    max_bytes: int
+
+
 class Usage(msgspec.Struct, frozen=True, gc=False):
-    """Wall and CPU time of a job's tasks, and the peak of the largest of their processes."""
+    """Wall and CPU time of a job's tasks, the peak of the largest of their processes, and its GPUs if it had some."""
 
     wall_s: float
     user_s: float
@@ -64,12 +73,15 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     max_rss_bytes: int
     max_rss_is_bound: bool = False
     """The peak is no more than this, but how much it was is not known."""
+    gpus: GpuUsage | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As the eventlog has it."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         if not self.max_rss_is_bound:
             del found["max_rss_is_bound"]
+        if self.gpus is None:
+            del found["gpus"]
         return found
 
 
@@ -237,7 +249,11 @@ class Job(msgspec.Struct, eq=False, gc=False):
     @property
     def usage(self) -> Usage | None:
         """Return what the job's tasks used, once they have ended."""
-        return None if self.packed_usage is None else Usage(*_decode(self.packed_usage))
+        if self.packed_usage is None:
+            return None
+        *figures, gpus = _decode(self.packed_usage)
+        figures.append(None if gpus is None else GpuUsage(**gpus))
+        return Usage(*figures)
 
     @usage.setter
     def usage(self, value: Usage | None) -> None:

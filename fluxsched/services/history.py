@@ -62,7 +62,7 @@ from fluxsched.services.job_effects import JobCounts
 from fluxsched.services.resource import ResourceService
 from fluxsched.store.integrity import SELECTED, intact
 from fluxsched.store.jobs import Query
-from fluxsched.store.schema import DAY, HOUR, RESULT_COLUMNS, SUMS
+from fluxsched.store.schema import DAY, HOUR, RESULT_COLUMNS, SUMS, WAITS
 from fluxsched.store.store import Queries, Store
 from fluxsched.system.clock import local_day, local_hour
 from fluxsched.system.log import logger
@@ -374,7 +374,7 @@ def _row(name: str, sums: list[float] | None, running: list[float] | None) -> Re
     sums = [0.0] * len(SUMS) if sums is None else sums
     still, core_s, gpu_s = running or (0.0, 0.0, 0.0)
     results = dict(zip(RESULT_COLUMNS, map(int, sums), strict=False))
-    counts = sums[9:]
+    counts = sums[9 : 9 + WAITS]
     waits = int(sum(counts))
     return ReportRow(
         name=name,
@@ -385,6 +385,8 @@ def _row(name: str, sums: list[float] | None, running: list[float] | None) -> Re
         gpu_seconds=sums[5] + gpu_s,
         cpu_seconds=sums[6],
         cpu_core_seconds=sums[7],
+        gpu_busy_seconds=sums[-2],
+        gpu_sampled_seconds=sums[-1],
         waits=waits,
         wait_mean=sums[8] / waits if waits else None,
         wait_p50=quantile(WAITS_S, counts, 0.5),

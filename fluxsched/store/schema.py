@@ -26,7 +26,7 @@ from fluxsched.system.log import logger
 
 log = logger("store")
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 SCHEMA = """
 CREATE TABLE saved (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
@@ -144,11 +144,14 @@ WAITS: Final = 54
 USAGE_KEY: Final = ("userid", "bank", "queue", "grp", "properties")
 """Columns that identify the owner of an account. `properties` are names in order, each in a line."""
 RESULT_COLUMNS: Final = ("completed", "failed", "canceled", "timeout")
-SUMS: Final = (
+_FIRST_SUMS: Final = (
     *RESULT_COLUMNS, "core_s", "gpu_s", "cpu_s", "cpu_core_s", "wait_s", *(f"w{at}" for at in range(WAITS)),
 )  # fmt: skip
+"""Sums of forms before 7."""
+_GPU_SUMS: Final = ("gpu_busy_s", "gpu_sampled_s")
+SUMS: Final = (*_FIRST_SUMS, *_GPU_SUMS)
 """Jobs that ended by result; seconds of cores, of GPUs, of CPU time where it was measured, and of the cores for which
-it was; seconds that jobs waited, and how many waited how long.
+it was; seconds that jobs waited, and how many waited how long; seconds that GPUs were busy, and of those sampled.
 """
 
 _ADDED: Final = f" ON CONFLICT DO UPDATE SET {', '.join(f'{name} = {name} + excluded.{name}' for name in SUMS)}"
@@ -158,11 +161,13 @@ DAY: Final = 86_400
 
 _COLUMNS: Final = ", ".join(("step", "t", *USAGE_KEY, *SUMS))
 
-_TYPED: Final = ", ".join(name + (" REAL" if name.endswith("_s") else " INTEGER") for name in SUMS)
-USAGE_TABLE: Final = (
+_TYPED: Final = ", ".join(name + (" REAL" if name.endswith("_s") else " INTEGER") for name in _FIRST_SUMS)
+_FIRST_USAGE_TABLE: Final = (
     "CREATE TABLE usage (step INTEGER, t INTEGER, userid INTEGER, bank TEXT, queue TEXT, grp TEXT, properties TEXT, "
     f"{_TYPED}, PRIMARY KEY (step, t, {', '.join(USAGE_KEY)})) WITHOUT ROWID"
 )
+_ADD_GPU_SUMS: Final = tuple(f"ALTER TABLE usage ADD COLUMN {name} REAL DEFAULT 0" for name in _GPU_SUMS)
+"""Earlier rows have none: which GPUs their jobs kept busy is in the records of these jobs at most."""
 ADD_USAGE: Final = (
     f"INSERT INTO usage ({_COLUMNS}) VALUES ",
     f"({','.join('?' * (2 + len(USAGE_KEY) + len(SUMS)))})",
@@ -193,14 +198,15 @@ FEWER_ARE_COUNTED: Final = (
 
 # ---- tables of samples and intervals
 
-TABLES: Final = (
+_FIRST_TABLES: Final = (
     "CREATE TABLE sample (step INTEGER, t INTEGER, observed REAL, allocated REAL, free REAL, drained REAL, down REAL, "
     "excluded REAL, rest BLOB, PRIMARY KEY (step, t)) WITHOUT ROWID",
     "CREATE TABLE run (began REAL PRIMARY KEY, seen REAL) WITHOUT ROWID",
     "CREATE TABLE interval (id INTEGER PRIMARY KEY, targets TEXT, state TEXT, note TEXT, began REAL, ended REAL)",
     "CREATE INDEX interval_ended ON interval (ended)",
-    USAGE_TABLE,
+    _FIRST_USAGE_TABLE,
 )
+TABLES: Final = (*_FIRST_TABLES, *_ADD_GPU_SUMS)
 """`sample` has core-seconds by state and the rest as `samples.Sample.row` packs it.
 
 `run` has from when until when (at least) instances ran. An interval that lasts has no `ended`.
@@ -310,7 +316,7 @@ def _third(connection: sqlite3.Connection) -> None:
 
     The usage of earlier jobs is counted by the instance, as after a kill.
     """
-    for statement in TABLES:
+    for statement in _FIRST_TABLES:
         connection.execute(statement)
 
 
@@ -320,8 +326,14 @@ def _fourth(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+def _seventh(connection: sqlite3.Connection) -> None:
+    """Convert form 6 to 7 (0.2.0): the usage has how busy GPUs were."""
+    for statement in _ADD_GPU_SUMS:
+        connection.execute(statement)
+
+
 MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = MappingProxyType(
-    {1: _second, 2: _third, 3: _fourth, 4: add_checksums, 5: lambda connection: None}
+    {1: _second, 2: _third, 3: _fourth, 4: add_checksums, 5: lambda connection: None, 6: _seventh}
     # from 4 to 5 (0.2.0): rows have checksums; from 5 to 6 (0.2.0): rows may have abbreviations
 )
 """Functions that convert a file of each older form to the next one."""

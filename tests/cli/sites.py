@@ -381,7 +381,8 @@ T = 1_795_384_800.0
 def report_row(name: str, **values: Any) -> dict[str, Any]:
     return {
         "name": name, "jobs": 12, "running": 0, "results": {"completed": 8, "failed": 1, "canceled": 2, "timeout": 1},
-        "core_seconds": 7200.0, "gpu_seconds": 0.0, "cpu_seconds": 0.0, "cpu_core_seconds": 0.0, "waits": 12,
+        "core_seconds": 7200.0, "gpu_seconds": 0.0, "cpu_seconds": 0.0, "cpu_core_seconds": 0.0,
+        "gpu_busy_seconds": 0.0, "gpu_sampled_seconds": 0.0, "waits": 12,
         "wait_mean": 75.0, "wait_p50": 31.5, "wait_p95": 600.0, **values,
     }  # fmt: skip
 
@@ -406,6 +407,13 @@ WASTED_ROWS = [
     report_row("b", core_seconds=72_000.0, cpu_seconds=70_000.0, cpu_core_seconds=72_000.0),
     report_row("c", core_seconds=36_000.0, cpu_seconds=3600.0, cpu_core_seconds=32_400.0),
     report_row("d", core_seconds=7200.0, cpu_seconds=7300.0, cpu_core_seconds=7200.0),
+]
+GPU_ROWS = [
+    report_row("a", gpu_seconds=90_000.0, gpu_sampled_seconds=88_000.0, gpu_busy_seconds=80_000.0),
+    report_row("b", gpu_seconds=36_000.0, gpu_sampled_seconds=32_400.0, gpu_busy_seconds=3600.0),
+    report_row("c", gpu_seconds=2000.0, gpu_sampled_seconds=2000.0),
+    report_row("d", gpu_seconds=7200.0),
+    report_row("e"),
 ]
 FAIR_SETTINGS = {
     "signal": "decayed-usage", "half_life": 604800.0, "weights": {"core": 1.0}, "shares": "active", "capacity": 64.0,
@@ -473,6 +481,7 @@ SITES: dict[str, Callable[[], Answers]] = {
     "a report": report,
     "a report without the machine": lambda: report(capacity=None, left_out=7),
     "a report of waste": lambda: report(rows=WASTED_ROWS, capacity=None),
+    "a report of wasted GPUs": lambda: report(rows=GPU_ROWS, capacity=None),
     "an empty report": lambda: report(rows=[], capacity=None),
     "a report of what users wrote": lambda: report(rows=[report_row('a"b,\n\x1b[31m')]),
     "accounts": lambda: fair(*ACCOUNTS),

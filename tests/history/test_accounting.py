@@ -18,7 +18,7 @@ from fluxsched.core.jobfields import Sharing
 from fluxsched.errors import LimitExceeded, Refused
 from fluxsched.history import JobAccounting, ended_job
 from fluxsched.jobs import manager
-from fluxsched.jobs.job import Job, Usage
+from fluxsched.jobs.job import GpuUsage, Job, Usage
 from fluxsched.jobs.queues import JobQueue, QueueConfig
 from fluxsched.services.history import (
     DAY_ROWS_MAX,
@@ -77,7 +77,8 @@ class World(ByHand):
             self.last += 1
             jobid, end_s = self.last, self.now_s
             context = {"userid": 1000 + jobid % 2, "urgency": 16, "flags": 0, "version": 1}
-            usage = {"wall_s": 100.0, "user_s": 300.0, "system_s": 20.0, "max_rss_bytes": 1}
+            gpus = {"count": 2, "held_s": 160.0, "busy_s": 40.0, "max_bytes": 7}
+            usage = {"wall_s": 100.0, "user_s": 300.0, "system_s": 20.0, "max_rss_bytes": 1, "gpus": gpus}
             names = [
                 ("submit", 110.0, context), ("validate", 110.0, None), ("depend", 110.0, None),
                 ("priority", 110.0, {"priority": 16}), ("alloc", 100.0, None), ("start", 100.0, None),
@@ -105,7 +106,8 @@ class World(ByHand):
 def job(end_s, duration_s, *, wait_s=10.0, **values):
     found = Job(1, QUEUE, None, ncores=4, ngpus=2, properties="gpu\nib", sharing=Sharing(bank="optics"), **values)
     found.t_inactive, found.t_run, found.t_submit = end_s, end_s - duration_s, end_s - duration_s - wait_s
-    found.usage = Usage(duration_s, 3.0 * duration_s, 0.2 * duration_s, 1)
+    gpus = GpuUsage(2, 1.6 * duration_s, 0.4 * duration_s, 7)
+    found.usage = Usage(duration_s, 3.0 * duration_s, 0.2 * duration_s, 1, gpus=gpus)
     return found
 
 
@@ -126,7 +128,8 @@ def test_jobs_are_counted_by_what_they_are_of(world):
         "property": {"gpu": 3, "ib": 3},
     }  # fmt: skip
     assert named["bank"]["optics"][:9] == [3.0, 0, 0, 0, 1200.0, 600.0, 960.0, 1200.0, 30.0]
-    assert sum(named["bank"]["optics"][9:]) == 3, "waits"
+    assert sum(named["bank"]["optics"][9:-2]) == 3, "waits"
+    assert named["bank"]["optics"][-2:] == [120.0, 480.0], "GPU-seconds that were busy, and that were sampled"
     assert world.report("property").total[0] == 3, "together they are counted once"
     assert world.report("user", userid=1000).rows == [("1000", named["user"]["1000"])]
 
@@ -161,7 +164,9 @@ def test_a_kill_loses_no_job_and_counts_none_twice(world, writes):
         world.lose()
         world.start()
         assert world.counted() == 70
-    assert world.report().total[4:9] == pytest.approx([28_000.0, 14_000.0, 22_400.0, 28_000.0, 700.0])
+    total = world.report().total
+    assert total[4:9] == pytest.approx([28_000.0, 14_000.0, 22_400.0, 28_000.0, 700.0])
+    assert total[-2:] == pytest.approx([2800.0, 11_200.0])
 
 
 def test_what_ends_while_others_are_counted_again_is_counted_once(world):
@@ -198,6 +203,8 @@ def test_use_is_counted_in_the_hours_in_which_it_was(world):
     found = {t - BEGIN_S: (jobs, core_s) for t, jobs, core_s in world.rows("SELECT t, completed, core_s FROM usage")}
     assert found == {-10_800.0: (0, 7200.0), -7200.0: (0, 14_400.0), -3600.0: (0, 14_400.0), 0.0: (1, 7200.0)}
     assert world.rows("SELECT sum(cpu_s), sum(cpu_core_s) FROM usage") == [(pytest.approx(34_560.0), 43_200.0)]
+    gpus = world.rows("SELECT sum(gpu_busy_s), sum(gpu_sampled_s), count(*) FILTER (WHERE gpu_busy_s > 0) FROM usage")
+    assert gpus == [(pytest.approx(4320.0), pytest.approx(17_280.0), 4)]
 
 
 @pytest.mark.slow

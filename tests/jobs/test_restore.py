@@ -334,12 +334,14 @@ def test_a_restart_repeats_no_cancellation(world, new_world):
 
 def test_what_a_job_used_is_read_with_its_finish_where_that_has_it(world, new_world, r_of):
     used = {"wall_s": 1.5, "user_s": 1.0, "system_s": 0.25, "max_rss_bytes": 1 << 20}
-    for jobid, usage in ((1, used | {"tasks": [{"status": 0}]}), (2, None)):
+    gpus = {"count": 2, "held_s": 3.0, "busy_s": 0.5, "max_bytes": 1 << 30}
+    for jobid, usage in ((1, used | {"tasks": [{"status": 0}]}), (2, None), (3, used | {"gpus": gpus})):
         world.run(jobid, r_of(str(jobid)))
         world.do("finished", jobid, 0, release=True, usage=usage)
     again, _ = restart(world, new_world)
     assert again.job(1).usage.to_json() == used
     assert again.job(2).usage is None
+    assert again.job(3).usage.to_json() == used | {"gpus": gpus}
 
 
 def test_nonsense_for_what_a_job_used_is_named(world, new_world):

@@ -116,7 +116,7 @@ def test_every_class_is_on_some_topic():
         "ConfigChange", "GroupInfo", "DrainInfo", "DrainReason", "ResourceEvent", "JobInfo", "UsageInfo", "ModuleInfo",
         "JobStates", "AccountInfo", "ClusterInfo", "GroupMetrics", "HistogramValue", "JobMetrics", "LeaseInfo",
         "Notice", "OutageInfo", "PartDrainInfo", "PeerMetrics", "PlannedOutage", "QueueJobs", "QueueMetrics",
-        "ReportRow", "SpareInfo", "StoreMetrics", "TracedMessage", "WhenEntry",
+        "GpuUsageInfo", "ReportRow", "SpareInfo", "StoreMetrics", "TracedMessage", "WhenEntry",
     }  # fmt: skip
     assert {one.__name__ for one in set(generate.all_classes()) - carried} == within
 

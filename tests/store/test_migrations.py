@@ -13,7 +13,7 @@ import pytest
 from fluxsched.errors import FluxschedError
 from fluxsched.store.integrity import SELECTED, is_intact
 from fluxsched.store.jobs import ended_last, read_active, read_ended
-from fluxsched.store.schema import SCHEMA_VERSION, WRITER, make_tables, prepare
+from fluxsched.store.schema import HOUR, SCHEMA_VERSION, SUMS, WRITER, make_tables, prepare
 from fluxsched.store.store import ImmediateWriter, Store
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
@@ -137,6 +137,21 @@ def test_rows_of_the_form_before_get_checksums_and_those_of_later_changes_too(tm
     for table, row in ROWS_OF_FORM_4.items():
         assert store.read(f"SELECT count(*) FROM {table} WHERE crc") != [(0,)], row
     assert store.read("SELECT state FROM lease") == [("running",)]
+    store.close()
+
+
+def test_usage_of_the_form_before_is_added_to(tmp_path):
+    connection = opened(tmp_path / "state.sqlite")
+    make_tables(connection, 6)
+    old = len(SUMS) - 2
+    row = (HOUR, 0, 1000, "optics", "", "default", "", *[1.0] * old)
+    connection.execute(f"INSERT INTO usage VALUES ({', '.join('?' * len(row))})", row)
+    connection.execute("PRAGMA user_version = 6")
+    connection.close()
+    store = Store(tmp_path / "state.sqlite", Turns(SystemClock()), ImmediateWriter())
+    store.add("usage", (*row, 2.0, 3.0))
+    store.flush()
+    assert store.read(f"SELECT {', '.join(SUMS)} FROM usage") == [(*[2.0] * old, 2.0, 3.0)]
     store.close()
 
 

@@ -346,8 +346,9 @@ class ReportRow(Payload, frozen=True, kw_only=True, omit_defaults=False):
 
     Use is counted where it was, jobs and their waits where they ended. `waits` jobs had resources; `wait_mean` is
     exact, `wait_p50` and `wait_p95` are from ranges of a factor of 1.67 at most. `cpu_seconds` is CPU time that was
-    measured, and `cpu_core_seconds` what the jobs held for which it was. `days` are the core-seconds of each
-    day, if these were asked for, and `cores` those that a queue or property has now.
+    measured, and `cpu_core_seconds` what the jobs held for which it was; `gpu_busy_seconds` are seconds of GPUs that
+    were busy, of `gpu_sampled_seconds`. `days` are the core-seconds of each day, if these were asked for, and
+    `cores` those that a queue or property has now.
     """
 
     name: str
@@ -358,6 +359,8 @@ class ReportRow(Payload, frozen=True, kw_only=True, omit_defaults=False):
     gpu_seconds: Seconds
     cpu_seconds: Seconds
     cpu_core_seconds: Seconds
+    gpu_busy_seconds: Seconds
+    gpu_sampled_seconds: Seconds
     waits: Size
     wait_mean: WaitSeconds | None
     wait_p50: WaitSeconds | None

@@ -226,6 +226,15 @@ class SelectResponse(Payload, frozen=True):
     ids: list[JobNumber]
 
 
+class GpuUsageInfo(Payload, frozen=True, kw_only=True):
+    """GPUs of a job that were sampled, their seconds, those that were busy, and the most memory in use on one."""
+
+    count: Size
+    held_s: Seconds
+    busy_s: Seconds
+    max_bytes: Size
+
+
 class UsageInfo(Payload, frozen=True, kw_only=True):
     """Usage of a job's tasks: `max_rss_bytes` is the peak of their largest process (or more: `max_rss_is_bound`)."""
 
@@ -234,6 +243,7 @@ class UsageInfo(Payload, frozen=True, kw_only=True):
     system_s: Seconds
     max_rss_bytes: Size
     max_rss_is_bound: bool = False
+    gpus: GpuUsageInfo | None = None
 
 
 class JobInfo(Payload, frozen=True, kw_only=True):

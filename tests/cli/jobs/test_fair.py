@@ -1,13 +1,13 @@
-"""`fluxsched fair`: what it asks for, and the order of accounts; `golden/accounts.txt` has what it shows."""
+"""`fluxsched fair` and `report`: what they ask for, and the order of rows; `golden/accounts.txt` has what they show."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from fluxsched.cli.accounts import tree
+from fluxsched.cli.accounts import ADVISED_MAX, tree
 
-from ..sites import ACCOUNTS, FAIR_SETTINGS, account, fair
+from ..sites import ACCOUNTS, FAIR_SETTINGS, account, fair, report, report_row
 
 
 def test_parts_are_asked_for_until_the_last(cli: Any) -> None:
@@ -33,3 +33,13 @@ def test_a_user_who_is_called_like_a_bank_stands_below_it() -> None:
     assert [(line.info["path"], line.depth) for line in tree(accounts, FAIR_SETTINGS)] == [
         (["b"], 0), (["b", "z"], 1), (["b", "a"], 1), (["b", "b"], 1)
     ]  # fmt: skip
+
+
+def test_only_those_who_waste_most_gpus_are_advised(cli: Any) -> None:
+    rows = [report_row(f"bank{at}", gpu_sampled_seconds=3600.0 * at) for at in range(1, ADVISED_MAX + 3)]
+    told = [
+        line
+        for line in cli("report", "--by", "bank", "--waste", answers=report(rows=rows)).out.splitlines()
+        if "ask for" in line
+    ]
+    assert [line.split(":")[0] for line in told] == [f"bank{at}" for at in range(ADVISED_MAX + 2, 2, -1)]
