@@ -531,6 +531,52 @@ class Listing(NamedTuple):
     total: int
 
 
+def _waited_s(job: Job, now_s: float) -> float:
+    return (job.t_run or job.t_inactive or now_s) - job.t_submit
+
+
+def _runtime_s(job: Job, now_s: float) -> float | None:
+    return (job.t_cleanup or job.t_inactive or now_s) - job.t_run if job.t_run else None
+
+
+_CLOCKED: Final[Mapping[str, Callable[[Job, float], float | None]]] = {"waited": _waited_s, "runtime": _runtime_s}
+"""Attributes that need the present time."""
+
+
+def _at(get: Callable[[Job, float], float | None], now_s: float) -> Get:
+    return lambda job: get(job, now_s)
+
+
+_SORTED: Final[Mapping[str, Get]] = {
+    **{name: _GETTERS[name] for name in ("id", "userid", "name", "queue", "bank", "ntasks", "t_submit")},
+    **{name: _GETTERS[name] for name in ("urgency", "priority")},
+    **{name: _FLUX_GETTERS[name] for name in ("nnodes", "ncores")},
+    "state": lambda job: (int(job.state), result_bit(job) or 0),
+    "duration": lambda job: job.duration_s or math.inf,
+}
+ORDERS: Final = (*_SORTED, *_CLOCKED)
+"""Attributes by which jobs can be sorted; sizes are those that were asked for until some are granted."""
+
+
+def sorted_by(
+    jobs: JobTable, query: JobQuery, order: str, now_s: float, *, descending: bool = False, step_jobs: int = STEP_JOBS
+) -> Iterator[Listing | None]:
+    """Yield the first `max_entries` jobs by one of ORDERS; those without a value are last either way."""
+    get = _SORTED.get(order) or _at(_CLOCKED[order], now_s)
+
+    def key(job: Job) -> tuple[bool, Any, int]:
+        value = get(job)
+        return (value is None) != descending, 0 if value is None else value, job.id
+
+    best, count = Best(query.max_entries, key, is_reversed=descending), 0
+    for some in find(jobs, query, step_jobs):
+        count += len(some)
+        for job in some:
+            best.append(job)
+        yield None
+    yield Listing(best.first(), count)
+
+
 def running_first(jobs: JobTable, query: JobQuery, step_jobs: int = STEP_JOBS) -> Iterator[Listing | None]:
     """Yield the first `max_entries` jobs: those that run, from the latest, those that wait by their place in the queue,
     then those that have ended, from the latest.
@@ -591,9 +637,10 @@ def _latest_start(job: Job) -> tuple[float, int]:
 class Best:
     """The first `count` of many, without keeping the many."""
 
-    def __init__(self, count: int, key: Callable[[Job], Any]) -> None:
+    def __init__(self, count: int, key: Callable[[Job], Any], *, is_reversed: bool = False) -> None:
         self._count = count
         self._key = key
+        self._is_reversed = is_reversed
         self._jobs: list[Job] = []
 
     def append(self, job: Job) -> None:
@@ -603,7 +650,8 @@ class Best:
 
     def first(self) -> list[Job]:
         """Return the first of those so far, in order."""
-        return sorted(self._jobs, key=self._key)[: self._count]  # a part is sorted already, so no heap is faster
+        jobs = sorted(self._jobs, key=self._key, reverse=self._is_reversed)
+        return jobs[: self._count]  # a part is sorted already, so no heap is faster
 
 
 def newest_ids(jobs: JobTable, query: JobQuery, step_jobs: int = STEP_JOBS) -> Iterator[list[int] | None]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -42,6 +42,7 @@ from fluxsched.jobs.query import (
     RUNNING_JOBS_MAX,
     JobQuery,
     Largest,
+    Listing,
     RunningQuery,
     Tally,
     find,
@@ -52,6 +53,7 @@ from fluxsched.jobs.query import (
     list_jobs,
     parse_query,
     running_first,
+    sorted_by,
     state_counts,
     tally_jobs,
     total_tally,
@@ -654,16 +656,28 @@ class JobService:
     def _list(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.ListRequest)
         query = list_query(wanted, self._router.permissions.sees_only(request), self._targets)
-        work = self._send_list(request, query) if wanted.order == "newest" else self._send_active(request, query)
+        if wanted.order == "newest":
+            if wanted.start:
+                raise InvalidValue("start: a list from a job on has an `order` of its jobs: active, or an attribute")
+            work = self._send_list(request, query)
+        else:
+            work = self._send_page(request, self._in_order(wanted, query), wanted.start)
         self._turns.spread(work, request.failed)
 
-    def _send_active(self, request: RpcRequest, query: JobQuery) -> Work:
-        """Answer with the first jobs in order `active`, and their count, found and packed in pieces."""
-        looking = running_first(self._manager.jobs, query)
+    def _in_order(self, wanted: msg.ListRequest, query: JobQuery) -> Iterator[Listing | None]:
+        """Look for the first jobs up to the last that is wanted."""
+        query = query._replace(max_entries=wanted.start + query.max_entries)
+        if wanted.order == "active":
+            return running_first(self._manager.jobs, query)
+        now_s = self._turns.wall_s
+        return sorted_by(self._manager.jobs, query, wanted.order, now_s, descending=wanted.descending)
+
+    def _send_page(self, request: RpcRequest, looking: Iterator[Listing | None], start: int) -> Work:
+        """Answer with the jobs that are found from `start` on, packed in pieces, and the count of all."""
         while (listing := next(looking)) is None:
             yield
         found: list[msgspec.Raw] = []
-        for first in range(0, len(listing.jobs), PIECE_JOBS):
+        for first in range(start, len(listing.jobs), PIECE_JOBS):
             some = [info(job) for job in listing.jobs[first : first + PIECE_JOBS]]
             self._effects.leases.extend_listed(some)
             found += [msgspec.Raw(framing.pack(one)) for one in some]

@@ -42,6 +42,7 @@ from fluxsched.core.jobid import format_f58, parse_jobid, parse_jobids
 from fluxsched.core.text import UNPRINTABLE, not_among, printable, some_of, there_are
 from fluxsched.errors import InvalidValue, LimitExceeded, RPCError
 from fluxsched.protocol.messages.instance import REASONS_MAX, ReportBy
+from fluxsched.protocol.messages.jobs import LIST_START_MAX, ListOrder
 from fluxsched.system.clock import SystemClock
 from fluxsched.views.jobs import (
     ANY_USER,
@@ -514,18 +515,29 @@ REASONS_EVERY_S, REASONS_REFUSED_S = 2.0, 60.0
 """Minimum interval between requests for the reasons why jobs wait, and the one after a scheduler has refused them
 (seconds).
 """
+LIST_SHARE = 0.02
+"""The most of the time in which the instance looks through all of its jobs for one page; in between its rows are asked
+for by their ids.
+"""
 ROWS_USUAL, ROWS_MAX = 200, 1000
 """Number of jobs of one page, and its maximum."""
 RARE_EVENTS = (
     "urgency", "exception", "memo", "dependency-add", "dependency-remove", "jobspec-update", "grow", "shrink",
 )  # fmt: skip
 """Events that change rows and are not in the figures."""
-FILTERS = ("states", "user", "queue", "name", "text", "targets", "ids", "array", "since", "constraint", "max_entries")
+JOB_ORDERS: tuple[str, ...] = get_args(ListOrder)[1:]
+"""Orders of jobs; `-` before one reverses it. `newest` would have no count."""
+FILTERS = (
+    "states", "user", "queue", "name", "text", "targets", "ids", "array", "since", "constraint", "order", "start",
+    "max_entries",
+)  # fmt: skip
 _IDS = ("array", "requeue_of", "requeued_as")
 
 
 def job_request(params: Params) -> dict[str, Any]:
-    """Return the job-manager.list request of a page: the filters of `fluxsched jobs`, as words. Raises InvalidValue."""
+    """Return the job-manager.list request of a page: the filters of `fluxsched jobs`, as words, its order and its first
+    job. Raises InvalidValue.
+    """
     jobs = _named(params.words("ids"))
     words = tuple(word.lower() for word in params.words("states"))
     if unknown := [word for word in words if word not in JOB_STATES and word not in RESULTS]:
@@ -551,9 +563,17 @@ def job_request(params: Params) -> dict[str, Any]:
     since_s = params.number("since")
     if since_s is not None and since_s < 0:
         since_s += SystemClock.wall_s()
-    return list_request(
-        [*terms.values(), *more], ids, wants_all, since_s, params.count("max_entries", ROWS_USUAL, ROWS_MAX)
-    )
+    size = params.count("max_entries", ROWS_USUAL, ROWS_MAX)
+    return list_request([*terms.values(), *more], ids, wants_all, since_s, size) | _place(params)
+
+
+def _place(params: Params) -> dict[str, Any]:
+    """Return the order and the first job of a page."""
+    order, start = params.text("order") or "active", params.count("start", 0, LIST_START_MAX, least=0)
+    name = order.removeprefix("-")
+    if name not in JOB_ORDERS or order == "-active":
+        raise InvalidValue(f"view jobs: order {not_among([order[:SHOWN_CHARS]], JOB_ORDERS)}")
+    return {"order": name, **({"descending": True} if name != order else {}), **({"start": start} if start else {})}
 
 
 def _named(words: tuple[str, ...]) -> Jobs:
@@ -598,6 +618,8 @@ class JobsFeed:
         self._figures = figures
         self._snapshot: dict[str, Any] | None = None
         self._is_due = asyncio.Event()
+        self._listed_again_s = 0.0
+        """When all jobs may be looked through again (time of the loop)."""
 
     def current(self) -> Body | None:
         return self._snapshot
@@ -625,7 +647,7 @@ class JobsFeed:
         while True:
             happened, begun_s = await self._figures.happened(handle), loop.time()
             self._is_due.clear()
-            snapshot = await asked_jobs(handle, job_request(self._params), reasons)
+            snapshot = await self._page(handle, reasons)
             took_s, before, self._snapshot = loop.time() - begun_s, self._snapshot, snapshot
             if before is None and not snapshot["jobs"]:
                 await self._check_targets(handle)
@@ -635,6 +657,22 @@ class JobsFeed:
                 listener.delta(delta)
             await asyncio.sleep(max(ASKED_EVERY_S, took_s / SHARE))
             await self._until_due(handle, happened, loop.time() + REFRESHED_EVERY_S - ASKED_EVERY_S)
+
+    async def _page(self, handle: Asking, reasons: JobReasons) -> dict[str, Any]:
+        """Return the page; if all jobs were looked through a moment ago, its rows as they are now, unless half of them
+        are gone.
+        """
+        request, before, loop = job_request(self._params), self._snapshot, asyncio.get_running_loop()
+        begun_s = loop.time()
+        if before is not None and begun_s < self._listed_again_s:
+            ids = [parse_jobid(jobid) for jobid in before["order"]]
+            answer = await handle.rpc("job-manager.list", {**request, "ids": ids, "start": 0})
+            if 2 * len(answer["jobs"]) > len(ids):
+                return await with_reasons(handle, answer["jobs"], reasons) | {"left_out": before["left_out"]}
+        answer = await handle.rpc("job-manager.list", request)
+        self._listed_again_s = begun_s + (loop.time() - begun_s) / LIST_SHARE
+        left_out = max(0, answer["count"] - len(answer["jobs"]))
+        return await with_reasons(handle, answer["jobs"], reasons) | {"left_out": left_out}
 
     async def _check_targets(self, handle: Asking) -> None:
         """Check that the targets of the filter exist; ended jobs may have been on others. Raises RPCError."""
@@ -706,16 +744,13 @@ def known_reasons(answer: Mapping[str, Any]) -> Iterator[tuple[int, KnownReason]
         yield jobid, KnownReason(text, start_s, is_promised, kind)
 
 
-async def asked_jobs(
-    handle: Asking, request: dict[str, Any], reasons: JobReasons, *, with_kinds: bool = False
+async def with_reasons(
+    handle: Asking, found: Sequence[Mapping[str, Any]], reasons: JobReasons, *, with_kinds: bool = False
 ) -> dict[str, Any]:
-    """Return a list with the reasons of jobs that have none of their own: their queue's, or their scheduler's.
+    """Return listed jobs with the reasons of those that have none of their own: their queue's, or their scheduler's.
 
-    `left_out` is the number of those that are not listed. `with_kinds`: each that waits has the `kind` of its reason,
-    too, as far as that is known.
+    `with_kinds`: each that waits has the `kind` of its reason, too, as far as that is known.
     """
-    answer = await handle.rpc("job-manager.list", {**request, "order": "active"})
-    found = answer["jobs"]
     now_s = SystemClock.wall_s()
     rows = {info["id"]: job_body(info, now_s) for info in found}
     silent = [
@@ -740,7 +775,6 @@ async def asked_jobs(
     return {
         "jobs": [*rows.values()],
         "order": [row["jobid"] for row in rows.values()],
-        "left_out": max(0, answer["count"] - len(found)),
     }
 
 
@@ -1071,7 +1105,8 @@ class QueuesFeed:
         if ids:
             reasons = self._reasons.setdefault(name, JobReasons(lambda: None))
             wanted = list_request((), ids, True, None, len(ids))
-            rows = (await asked_jobs(handle, wanted, reasons, with_kinds=True))["jobs"]
+            found = (await handle.rpc("job-manager.list", {**wanted, "order": "active"}))["jobs"]
+            rows = (await with_reasons(handle, found, reasons, with_kinds=True))["jobs"]
         state, why = queue_state(status)
         groups = status.get("groups") or [status.get("group") or "default"]
         return {

@@ -16,8 +16,8 @@ Topics, their parameters (values, or texts of a query) and snapshots; a delta ha
   [ROW...], "groups", "made_up", "counts": {STATE: n}, "cores": {"total", "in_use"}, "gpus": {"total", "in_use"},
   "sections": {"group" | "property" | "host" | "switch": [[TITLE, idset]...]}}`; rows have `hosts`, see `machine.py`;
   delta: `{"states": {"drained": "7"}, "counts": {...}}`.
-- `jobs` (`states user queue name text targets ids array since constraint max_entries`): `{"jobs": [ROW...], "order":
-  [JOBID...], "left_out": n}`, ROW as job-manager.list has it with `jobid` (F58), `user`, `status`, `word`,
+- `jobs` (`states user queue name text targets ids array since constraint order start max_entries`): `{"jobs": [ROW...],
+  "order": [JOBID...], "left_out": n}`, ROW as job-manager.list has it with `jobid` (F58), `user`, `status`, `word`,
   `reason`, `estimate`, `promised`?; delta: `{"jobs": [rows that differ], "gone": [JOBID...], "order": [...]}`.
 - `job` (`id terminal`; with `terminal=1` output has colours, SGR, and carriage returns, and STREAM is `stdout 3` for
   task 3 of several): `{"job": ROW, "why", "usage": {"lines", "advice"} | null, "events": [...], "output":

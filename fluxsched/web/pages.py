@@ -379,6 +379,7 @@ class Pages:
         many they are.
         """
         params = {**request.query_params, "max_entries": str(ROWS_MAX)}
+        params.pop("start", None)
         try:
             found = await self._wire.snapshot("jobs", params)
         except FluxschedError as fault:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from math import inf, nextafter
+from typing import get_args
 
 import msgspec
 import pytest
@@ -24,6 +25,7 @@ from fluxsched.jobs.query import (
     EVERY_STATE,
     FLUX_ATTRIBUTES,
     LISTED,
+    ORDERS,
     PATTERN_CHARS_MAX,
     PIECE_JOBS,
     RESULT_BITS,
@@ -39,6 +41,7 @@ from fluxsched.jobs.query import (
     newest_ids,
     parse_query,
     running_first,
+    sorted_by,
     state_counts,
     tally_jobs,
     total_tally,
@@ -46,7 +49,7 @@ from fluxsched.jobs.query import (
 from fluxsched.jobs.queues import JobQueue, QueueConfig
 from fluxsched.jobs.states import State, state_mask
 from fluxsched.jobs.table import JobResult, shell_status
-from fluxsched.protocol.messages.jobs import JobInfo
+from fluxsched.protocol.messages.jobs import JobInfo, ListOrder
 from tests.generated.share import first
 
 # Listings, results, reasons.
@@ -288,6 +291,26 @@ def test_running_jobs_are_first_and_all_are_counted(full):
     assert found(None, count=2) == ([4, 6], 6)
     assert found({"states": [64]}, count=1) == ([3], 3)
     assert [job.get("cores_asked") for job in full.listing(EVERY_JOB._replace(ids=(4, 5)))] == [None, 1]
+
+
+def test_jobs_are_sorted_by_an_attribute_and_those_without_one_are_last(full):
+    def found(order, descending=False, count=100, now_s=1e4):
+        query = EVERY_JOB._replace(max_entries=count)
+        listing = _last(sorted_by(full.manager.jobs, query, order, now_s, descending=descending, step_jobs=2))
+        assert listing.total == 6
+        return [job.id for job in listing.jobs]
+
+    jobs = [full.manager.jobs.find(jobid) for jobid in range(1, 7)]
+    assert found("id") == [1, 2, 3, 4, 5, 6]
+    assert found("id", descending=True, count=2) == [6, 5]
+    assert found("name") == [job.id for job in sorted(jobs, key=lambda job: (job.name, job.id))]
+    assert found("state") == [*found("state")[:2], 4, *found("state")[3:]]
+    assert [found("runtime")[3:], found("runtime", descending=True)[3:]] == [[3, 5, 6], [6, 5, 3]]
+    assert found("runtime", descending=True)[0] == 4, "it still runs"
+    assert set(found("waited", descending=True)[:2]) == {5, 6}, "they still wait"
+    for order in ORDERS:
+        assert sorted(found(order)) == [1, 2, 3, 4, 5, 6]
+    assert {"newest", "active", *ORDERS} == set(get_args(ListOrder))
 
 
 def test_many_jobs_are_looked_at_in_steps(full):

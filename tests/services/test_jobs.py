@@ -19,7 +19,7 @@ from fluxsched.errors import RPCError
 from fluxsched.jobs import query
 from fluxsched.protocol import framing
 from fluxsched.protocol.messages.instance import REASONS_MAX
-from fluxsched.protocol.messages.jobs import QUEUE_WAITING_MAX, ListRequest
+from fluxsched.protocol.messages.jobs import LIST_START_MAX, QUEUE_WAITING_MAX, ListRequest
 from fluxsched.services import job_streams, jobs
 from fluxsched.services.jobs import LIST_ENTRIES_MAX, list_query, stored_job
 from fluxsched.services.scheduling import ANNOTATIONS_BYTES_MAX
@@ -530,6 +530,23 @@ SLEEP = {
 def test_one_list_answer_has_a_limit():
     for asked, given in ((5, 5), (0, LIST_ENTRIES_MAX), (LIST_ENTRIES_MAX + 1, LIST_ENTRIES_MAX)):
         assert list_query(ListRequest(max_entries=asked)).max_entries == given
+
+
+async def test_a_list_in_an_order_has_pages_and_the_count_of_all(world):
+    peer = world.second(await world.instance())
+    ids = [(await peer.ok("job-manager.submit", {"jobspec": SLEEP, "urgency": 0}))["id"] for _ in range(3)]
+
+    async def page(**more):
+        found = await peer.ok("job-manager.list", {"max_entries": 2, **more})
+        return [job["id"] for job in found["jobs"]], found["count"]
+
+    assert await page(order="id") == (ids[:2], 3)
+    assert await page(order="id", start=2) == (ids[2:], 3)
+    assert await page(order="t_submit", descending=True, start=1) == (ids[1::-1], 3)
+    assert await page(order="active", start=LIST_START_MAX) == ([], 3)
+    assert (await peer.refused("job-manager.list", {"order": "id", "start": LIST_START_MAX + 1}))[0] == errno.EPROTO
+    assert (await peer.refused("job-manager.list", {"order": "colour"}))[0] == errno.EPROTO
+    assert (await peer.refused("job-manager.list", {"start": 1}))[0] == errno.EINVAL
 
 
 async def test_a_watch_response_has_few_events(world, monkeypatch):

@@ -152,6 +152,7 @@ def following(spoken: Any, monkeypatch: pytest.MonkeyPatch) -> Follower:
     for module in (feeds, feeds):
         monkeypatch.setattr(module, "ASKED_EVERY_S", 0.001)
     monkeypatch.setattr(feed, "SHARE", 1000.0)
+    monkeypatch.setattr(feed, "LIST_SHARE", 1e9)
     spoken.first["resource.watch"] = (WHOLE,)
     spoken.answers |= {
         "instance.metrics": lambda _: counts(len(spoken.jobs)),

@@ -16,7 +16,8 @@ from fluxsched.client import find
 from fluxsched.core.idset import ID_MAX
 from fluxsched.core.text import UNPRINTABLE
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, RPCError
-from fluxsched.views import timeline
+from fluxsched.protocol.messages.jobs import LIST_START_MAX
+from fluxsched.views import feeds, timeline
 from fluxsched.views.feeds import (
     EVENTS_MAX,
     FILTERS,
@@ -53,6 +54,29 @@ async def test_a_page_of_jobs_and_its_differences(following: Follower, spoken: A
         assert change["jobs"][1]["reason"] == "n7"
 
 
+async def test_all_jobs_are_looked_through_now_and_then_and_rows_are_asked_for_in_between(
+    following: Follower, spoken: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "LIST_SHARE", 1e-9)
+    spoken.jobs = [job_info(jobid) for jobid in (1, 2, 3)]
+    spoken.answers["job-manager.list"] = lambda asked: {
+        "jobs": [job for job in spoken.jobs if job["id"] in asked.get("ids", (1, 2, 3, 4))][: asked["max_entries"]],
+        "count": len(spoken.jobs),
+    }
+    async with following, following.subscribe("jobs", {"max_entries": "2", "start": "1"}) as viewer:
+        whole = await whole_of(viewer)
+        assert (whole["order"], whole["left_out"]) == (["ƒ2", "ƒ3"], 1)
+        spoken.jobs = [job_info(4), job_info(1, urgency=0), job_info(2), job_info(3)]
+        whole = await until(viewer, whole, lambda whole: whole["jobs"][0]["reason"] == "held")
+        assert (whole["order"], whole["left_out"]) == (["ƒ2", "ƒ3"], 1), "the new one is not looked for yet"
+        page, *lists = [asked for topic, asked in spoken.asked if topic == "job-manager.list"]
+        assert page["start"] == 1
+        assert lists == [{**page, "start": 0, "ids": [1, 2]}] * len(lists)
+        spoken.jobs = [job_info(4), job_info(3)]
+        whole = await until(viewer, whole, lambda whole: whole["order"] == ["ƒ5", "ƒ4"])
+        assert whole["left_out"] == 0, "half of the rows are gone, so all were looked through"
+
+
 async def test_jobs_far_behind_in_a_queue_have_a_reason_and_an_estimate_too(following: Follower, spoken: Any) -> None:
     spoken.answers["job-manager.queue-status"] = {"enable": True, "start": True, "group": "default"}
     why = [[1, "7 ahead of it", 2e9, True], [2, "8 ahead of it", None, False]]
@@ -84,6 +108,7 @@ def test_the_filters_of_a_page_mean_what_those_of_the_command_mean() -> None:
     words = {"states": "failed,RUN", "user": "root", "queue": "a,b", "name": "x*", "targets": "0-3,n7", "since": 5}
     assert job_request(Params("jobs", words, *FILTERS)) == {
         "max_entries": ROWS_USUAL,
+        "order": "active",
         "since": 5.0,
         "constraint": {"and": [
             {"userid": [0]},
@@ -93,7 +118,10 @@ def test_the_filters_of_a_page_mean_what_those_of_the_command_mean() -> None:
             {"or": [{"ranks": ["0-3"]}, {"hostlist": ["n7"]}]},
         ]},
     }  # fmt: skip
-    assert job_request(Params("jobs", {"ids": "ƒ2,ƒ3"}, *FILTERS)) == {"max_entries": ROWS_USUAL, "ids": [1, 2]}
+    placed = {"ids": "ƒ2,ƒ3", "order": "-waited", "start": "200"}
+    assert job_request(Params("jobs", placed, *FILTERS)) == {
+        "max_entries": ROWS_USUAL, "ids": [1, 2], "order": "waited", "descending": True, "start": 200,
+    }  # fmt: skip
     ranges = job_request(Params("jobs", {"ids": "ƒ2..ƒ3", "array": "ƒ4"}, *FILTERS))
     assert ranges["constraint"]["and"][:2] == [{"id": ["1..2"]}, {"array": [3]}]
     given = job_request(Params("jobs", {"constraint": {"states": ["RUN"]}, "text": "mesh"}, *FILTERS))
@@ -108,6 +136,10 @@ def test_the_filters_of_a_page_mean_what_those_of_the_command_mean() -> None:
         ("jobs", {"ids": "???"}, "job"),
         ("jobs", {"max_entries": ROWS_MAX + 1}, f"above the limit of {ROWS_MAX}"),
         ("jobs", {"max_entries": 0}, "at least 1"),
+        ("jobs", {"start": LIST_START_MAX + 1}, f"above the limit of {LIST_START_MAX}"),
+        ("jobs", {"order": "colour"}, "order 'colour' is not one of active, id, "),
+        ("jobs", {"order": "newest"}, "is not one of active"),
+        ("jobs", {"order": "-active"}, "is not one of active"),
         ("jobs", {"constraint": "x"}, "not an object"),
         ("jobs", {"name": 7}, "not a text"),
         ("jobs", {"since": "yesterday"}, "not a number"),

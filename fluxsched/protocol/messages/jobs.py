@@ -193,12 +193,22 @@ class UpdateRequest(Payload, frozen=True):
     updates: dict[str, Any]
 
 
+LIST_START_MAX = 5_000
+"""Jobs that a list in an order may leave out before its first: they are sorted, too, for some 20 ms at a time."""
+ListOrder = Literal[
+    "newest", "active", "id", "state", "userid", "name", "queue", "bank", "ntasks", "nnodes", "ncores", "t_submit",
+    "waited", "runtime", "duration", "urgency", "priority",
+]  # fmt: skip
+"""Orders of a list."""
+
+
 class ListRequest(Payload, frozen=True):
     """Selection of jobs to list; absent filters let everything pass.
 
     `since`: inactive after this time; `constraint`: a further condition, as in SelectRequest. `order`: `active` lists
-    those that run, from the latest, then those that wait, by their place in the queue, then those that have ended; the
-    response has a `count` then.
+    those that run, from the latest, then those that wait, by their place in the queue, then those that have ended; an
+    attribute sorts by it, `descending` from the greatest value, jobs without one last. In any order but `newest` the
+    response has a `count`, and the first `start` jobs are left out.
     """
 
     ids: list[JobNumber] | None = None
@@ -209,7 +219,9 @@ class ListRequest(Payload, frozen=True):
     max_entries: Size = LIST_ENTRIES_DEFAULT
     since: WallTime | None = None
     constraint: dict[str, Any] | None = None
-    order: Literal["newest", "active"] = "newest"
+    order: ListOrder = "newest"
+    descending: bool = False
+    start: Annotated[int, Meta(ge=0, le=LIST_START_MAX)] = 0
 
 
 class SelectRequest(Payload, frozen=True):

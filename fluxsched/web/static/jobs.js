@@ -8,7 +8,8 @@ import {count, duration, exact, number} from "./base/words.js";
 const TYPED_S = 0.35;
 const CLOCK_S = 1;
 const KINDS = {RUN: "on", CLEANUP: "on", COMPLETED: "good", FAILED: "bad", TIMEOUT: "bad"};
-const SHOWN_MAX = 1000; // ROWS_MAX of views/feeds.py
+const START_MAX = 5000; // LIST_START_MAX of protocol/messages/jobs.py
+const NO_FILTERS = new Set(["order", "start", "max_entries"]);
 const NAMED_MAX = 8; // jobs that a dialog names
 
 /** The word for the state or result of a job, and what kind of pill it is. */
@@ -47,18 +48,22 @@ export function show(root, source) {
   /* rows */
 
   const table = new Table(root.querySelector("#jobs-table"), (job) => job.jobid, [
-    {value: (job) => job.t_submit, show: (job) => (cell) => named(cell, job)},
-    {value: (job) => stateOf(job)[0], show: (job) => (cell) => stated(cell, job)},
-    (job) => job.user, {value: (job) => job.name, show: (job) => titled(job.name, job.name)},
-    {value: (job) => job.queue, optional: true}, {value: (job) => job.bank, optional: true},
-    numbers((job) => job.ntasks), numbers((job) => job.nnodes ?? job.nodes_asked), numbers((job) => job.ncores ?? job.cores_asked),
-    durations((job) => Math.floor(waited(job, now())), {passes: true}),
-    {value: (job) => runtime(job, now()), show: (job) => (cell) => timed(cell, job), passes: true},
-    {value: (job) => job.duration || Infinity, show: (job) => (job.duration ? duration(job.duration) : "none")},
-    (job) => job.urgency, {value: (job) => job.reason || job.nodelist, show: (job) => (cell) => placed(cell, job), passes: true},
+    {order: "t_submit", show: (job) => (cell) => named(cell, job)},
+    {order: "state", show: (job) => (cell) => stated(cell, job)},
+    {order: "userid", show: (job) => job.user}, {order: "name", show: (job) => titled(job.name, job.name)},
+    {order: "queue", value: (job) => job.queue, optional: true}, {order: "bank", value: (job) => job.bank, optional: true},
+    numbers((job) => job.ntasks, {order: "ntasks"}), numbers((job) => job.nnodes ?? job.nodes_asked, {order: "nnodes"}),
+    numbers((job) => job.ncores ?? job.cores_asked, {order: "ncores"}),
+    durations((job) => Math.floor(waited(job, now())), {order: "waited", passes: true}),
+    {order: "runtime", show: (job) => (cell) => timed(cell, job), passes: true},
+    {order: "duration", show: (job) => (job.duration ? duration(job.duration) : "none")},
+    {order: "urgency", show: (job) => job.urgency},
+    numbers((job) => (job.priority === job.urgency ? null : job.priority || null), {order: "priority", optional: true}),
+    {show: (job) => (cell) => placed(cell, job), passes: true},
   ], {
-    noun: "job", said: root.querySelector("#jobs-note"), hasFile: false, most: SHOWN_MAX, drawn: tellChosen,
-    further: (size) => source.filter({max_entries: size}), filled: (line, job) => line.classList.toggle("asks", !job.t_run),
+    noun: "job", said: root.querySelector("#jobs-note"), hasFile: false, drawn: tellChosen,
+    pages: {params: () => source.params, ask: (params) => source.filter(params), reach: START_MAX},
+    filled: (line, job) => line.classList.toggle("asks", !job.t_run),
   });
 
   function named(cell, job) {
@@ -118,8 +123,8 @@ export function show(root, source) {
   function take(data) {
     if (data.now) ahead_s = data.now - Date.now() / 1000;
     left = data.left_out ?? left;
-    const isFiltered = Object.keys(source.params).some((name) => name !== "max_entries");
-    setText(table.empty, isFiltered ? "No job passes these filters." : "Nothing runs or waits. To begin: fluxsched submit -n4 ./app");
+    const isFiltered = Object.keys(source.params).some((name) => !NO_FILTERS.has(name));
+    setText(table.empty, left ? "No job is on this page any more." : isFiltered ? "No job passes these filters." : "Nothing runs or waits. To begin: fluxsched submit -n4 ./app");
     table.show(order.map((jobid) => rows.get(jobid)).filter(Boolean), left);
   }
 
@@ -154,7 +159,7 @@ export function show(root, source) {
   async function apply() {
     const given = Object.fromEntries(new FormData(form));
     const changed = Object.keys(given).filter((name) => given[name] !== (source.params[name] ?? ""));
-    const words = await source.filter(given);
+    const words = await source.filter({...given, start: ""});
     if (words === null) return; // another filter was given meanwhile
     if (!words) table.release();
     setText(fault, words);

@@ -89,9 +89,9 @@ def test_a_refused_filter_is_said_by_its_field_and_changes_nothing(quiet_browser
 
 def test_what_runs_is_first_and_what_waits_has_its_size_and_limit(browser: Any, jobs: dict[str, str]) -> None:
     browser.open("/jobs?max_entries=2")
-    browser.said("#jobs-note", "2 of ")
+    browser.said("#jobs-note", "1–2 of ")
     assert browser.script(f"{NAMES}[0]") == "runs"
-    browser.find(".jobs-said .further").click()
+    browser.open("/jobs")
     browser.until(f"{NAMES}.length >= 3")
     row = f"#jobs-table tr[data-key='{jobs['waits']}']"
     cells = browser.script("[...one(arguments[0]).cells].slice(7, 12).map(c => c.textContent)", row)
@@ -104,11 +104,12 @@ def test_filters_and_order_are_kept_in_the_address(browser: Any, jobs: dict[str,
     browser.open("/jobs")
     browser.until(f"{NAMES}.length >= 3")
     browser.find("th.name button").click()
+    browser.until("one('th.name').getAttribute('aria-sort') === 'ascending'")
     names = browser.script(NAMES)
     assert names == sorted(names)
     browser.find("input[name=text]").send_keys("hel*", Keys.ENTER)
     browser.until(f"{NAMES}.join() === 'held'")
-    assert browser.driver.current_url.endswith("/jobs?text=hel*#jobs=name")
+    assert browser.driver.current_url.endswith("/jobs?order=name&text=hel*")
     browser.script("one('#jobs-csv').addEventListener('click', event => event.preventDefault())")
     browser.find("#jobs-csv").click()
     rows = browser.script("fetch(one('#jobs-csv').href).then(answer => answer.text())").splitlines()
@@ -120,6 +121,29 @@ def test_filters_and_order_are_kept_in_the_address(browser: Any, jobs: dict[str,
     browser.open("/jobs?states=inactive&text=ended")
     browser.until(f"{NAMES}.join() === 'ended'")
     assert "failed" in browser.text("#jobs-table tbody")
+
+
+def test_the_instance_sorts_all_jobs_and_gives_a_page_of_them(browser: Any, jobs: dict[str, str]) -> None:
+    all_names = sorted(["runs", "held", MARKUP])
+    browser.open("/jobs?max_entries=1&order=-name")
+    browser.until(f"{NAMES}.join() === arguments[0]", all_names[2])
+    assert not browser.script("button('‹ Previous')")
+    browser.button("Next ›").click()
+    browser.until(f"{NAMES}.join() === arguments[0] && location.search.includes('start=1')", all_names[1])
+    browser.said("#jobs-note", "2–2 of 3 jobs shown")
+    browser.find("#jobs-table tbody input").click()
+    browser.button("Next ›").click()
+    browser.until(f"{NAMES}.join() === arguments[0]", all_names[0])
+    assert not browser.script("button('Next ›')")
+    browser.button("‹ Previous").click()
+    browser.until(f"{NAMES}.join() === arguments[0]", all_names[1])
+    browser.find("th.cores button").click()
+    browser.until("one('th.cores').getAttribute('aria-sort') === 'ascending'")
+    assert browser.script("location.search") == "?max_entries=1&order=ncores"
+    browser.open("/jobs?start=3")
+    browser.said("#view .empty", "No job is on this page any more")
+    browser.button("‹ Previous").click()
+    browser.until(f"{NAMES}.length === 3 && location.search === ''")
 
 
 def test_a_job_shows_its_record_events_and_output_as_text(browser: Any, jobs: dict[str, str]) -> None:

@@ -15,9 +15,9 @@ const ORDER = new Intl.Collator("en", {numeric: true});
  * A column. `value` is what rows are sorted by and what stands in the file, there as `text` writes it, with `unit` in the
  * heading; a mere picture has none. `show` gives what the cell has instead: a text, a node or several, or a function that
  * fills the cell. What `passes` with time is shown anew by each `show` and `tick`; an `optional` column is seen only if a
- * row has a value.
+ * row has a value. `order` is what a server that sorts calls the column.
  * @template Row
- * @typedef {{value?: (row: Row) => any, show?: (row: Row) => any, text?: (value: any) => string, unit?: string, passes?: boolean, optional?: boolean}} Column
+ * @typedef {{order?: string, value?: (row: Row) => any, show?: (row: Row) => any, text?: (value: any) => string, unit?: string, passes?: boolean, optional?: boolean}} Column
  */
 
 const isKnown = (value) => value !== null && value !== undefined && value !== "";
@@ -58,18 +58,19 @@ export function linked(words, address, after = "", title = "") {
 export class Table {
   /**
    * Rows are known by `key(row)`; columns are those of the headings, plain functions where the value is shown as it is.
-   * Options: `noun` of a row; `said`, an element that says how many there are, with the tools after it; `further(size)`, which asks for so many rows, `most` at most, where the server has more; `isTree`:
+   * Options: `noun` of a row; `said`, an element that says how many there are, with the tools after it; `pages` of a server
+   * that sorts: its parameters (`order`, `start`, `max_entries`) now, how others are asked for, and the greatest start; `isTree`:
    * rows have one order; `drawn()` is called after each change, `filled(line, row)` of each row.
    * @param {HTMLTableElement} table
    * @param {(row: Row) => any} key
    * @param {(Column<Row> | ((row: Row) => any))[]} columns
-   * @param {{noun?: string, said?: HTMLElement, further?: (size: number) => void, most?: number, isTree?: boolean, hasFile?: boolean, drawn?: () => void, filled?: (line: HTMLTableRowElement, row: Row) => void}} options
+   * @param {{noun?: string, said?: HTMLElement, pages?: {params: () => Record<string, any>, ask: (params: object) => Promise<string | null>, reach: number}, isTree?: boolean, hasFile?: boolean, drawn?: () => void, filled?: (line: HTMLTableRowElement, row: Row) => void}} options
    */
   constructor(table, key, columns, options = {}) {
     this.table = table;
     this.key = (row) => String(key(row));
     this.columns = columns.map((column) => (typeof column === "function" ? {value: column} : column));
-    this.options = {noun: "row", most: Infinity, ...options};
+    this.options = {noun: "row", ...options};
     this.body = table.tBodies[0];
     this.headings = [...table.tHead.rows[0].cells];
     this.titles = this.headings.map((heading) => heading.textContent.trim());
@@ -77,6 +78,7 @@ export class Table {
     this.home = table.closest("section, details, .card");
     this.empty = this.home.querySelector(".empty");
     this.name = (table.id || this.home.id).replace(/-(table|section)$/, "");
+    this.orders = this.columns.map(({value, order}, at) => (options.pages ? order : value && this.names[at]));
     /** @type {Map<string, Row>} */
     this.rows = new Map();
     /** @type {WeakMap<Element, Row>} */
@@ -84,7 +86,7 @@ export class Table {
     /** @type {Row[] | null} */
     this.held = null;
     this.left = 0;
-    this.size = this.options.further ? Infinity : PAGE;
+    this.size = options.pages ? Infinity : PAGE;
     this.isPointedAt = false;
     this.isBegun = false; // until there are data, the rows are the server's
     this.addTools();
@@ -115,6 +117,7 @@ export class Table {
 
   draw() {
     if (!this.isBegun) return;
+    if (!this.options.isTree) this.tellOrder();
     const passing = this.sorted().slice(0, this.size);
     const shown = this.held?.map((row) => this.rows.get(this.key(row)) ?? row) ?? passing;
     keyed(this.body, shown, this.key, () => this.make(), (line, row) => this.fill(line, row));
@@ -147,11 +150,14 @@ export class Table {
   }
 
   tell(passing, shown) {
-    const {noun, said, further, most} = this.options, total = this.rows.size + this.left;
-    const isPart = shown.length < total;
-    const size = isPart ? `${number(shown.length)} of ${count(total, noun)}` : count(total, noun);
-    setText(this.said, said || isPart ? `${size} shown${this.left && this.order() ? ", sorted among themselves" : ""}` : "");
-    reveal(this.more, this.rows.size > this.size || (Boolean(further) && this.left > 0 && this.rows.size < most));
+    const {noun, said, pages} = this.options, total = this.rows.size + this.left, {start, size} = this.page();
+    const isPart = shown.length < total, next = start + size;
+    const part = pages && shown.length ? `${number(start + 1)}–${number(start + shown.length)}` : number(shown.length);
+    const more = !pages ? this.left && this.order() && ", sorted among themselves" : next < total && next > pages.reach && ": others are found by filters, or in another order";
+    setText(this.said, said || isPart ? `${isPart ? `${part} of ` : ""}${count(total, noun)} shown${more || ""}` : "");
+    reveal(this.more, this.rows.size > this.size);
+    reveal(this.previous, start > 0);
+    reveal(this.next, Boolean(pages) && next < total && next <= pages.reach);
     const there = new Set(this.held?.map(this.key) ?? []);
     const coming = this.held ? passing.filter((row) => !there.has(this.key(row))).length : 0;
     setText(this.news, `${count(coming, `new ${noun}`)}: show`);
@@ -206,13 +212,18 @@ export class Table {
 
   /** The column by which rows are sorted and 1 or -1, or null. */
   order() {
-    const by = chosen(this.name), at = this.names.indexOf(by.replace(/^-/, ""));
-    return this.options.isTree || !this.columns[at]?.value ? null : [at, by.startsWith("-") ? -1 : 1];
+    const by = this.chosenOrder(), at = this.orders.indexOf(by.replace(/^-/, ""));
+    return this.options.isTree || at < 0 ? null : [at, by.startsWith("-") ? -1 : 1];
+  }
+
+  chosenOrder() {
+    const {pages} = this.options;
+    return (pages ? pages.params().order : chosen(this.name)) || "";
   }
 
   sorted() {
     const rows = [...this.rows.values()], order = this.order();
-    if (!order) return rows;
+    if (!order || this.options.pages) return rows;
     const [at, sign] = order, {value} = this.columns[at];
     const compare = (one, other) => (isKnown(one) && isKnown(other) ? sign * compared(one, other) : Number(isKnown(other)) - Number(isKnown(one)));
     return rows.map((row) => [value(row), row]).sort(([one], [other]) => compare(one, other)).map(([, row]) => row);
@@ -220,17 +231,34 @@ export class Table {
 
   addOrder() {
     for (const [at, heading] of this.headings.entries()) {
-      if (this.columns[at].value) heading.replaceChildren(element("button", {type: "button", class: "quiet", title: "Sort by this", onclick: () => this.sortBy(this.names[at])}, ...heading.childNodes));
+      if (this.orders[at]) heading.replaceChildren(element("button", {type: "button", class: "quiet", title: "Sort by this", onclick: () => this.sortBy(this.orders[at])}, ...heading.childNodes));
     }
     this.tellOrder();
   }
 
   sortBy(name) {
-    const before = chosen(this.name);
-    choose(this.name, before === name ? `-${name}` : before === `-${name}` ? "" : name);
-    this.tellOrder();
+    const before = this.chosenOrder(), order = before === name ? `-${name}` : before === `-${name}` ? "" : name;
+    if (this.options.pages) return this.ask({order, start: ""});
+    choose(this.name, order);
     this.release();
     this.draw();
+  }
+
+  /* pages */
+
+  page() {
+    const {start = 0, max_entries: size = PAGE} = this.options.pages?.params() ?? {};
+    return {start: Number(start), size: Number(size)};
+  }
+
+  /** Ask for a page that others follow or come before. */
+  turn(by) {
+    const {start, size} = this.page();
+    this.ask({start: Math.max(0, start + by * size) || ""});
+  }
+
+  async ask(params) {
+    if (!(await this.options.pages.ask(params))) this.release();
   }
 
   tellOrder() {
@@ -273,19 +301,20 @@ export class Table {
   /* tools */
 
   addTools() {
-    const {said, further, most, hasFile = true} = this.options;
+    const {said, hasFile = true} = this.options;
     const button = (kind, words, deed) => element("button", {type: "button", class: `quiet ${kind}`, hidden: true, onclick: deed}, words);
     this.said = said ?? element("p", {class: "note", role: "status"});
     this.more = button("further", `Show ${PAGE} more`, () => {
       this.size += PAGE;
       this.release();
-      if (further) further(Math.min(this.rows.size + PAGE, most));
-      else this.draw();
+      this.draw();
     });
+    this.previous = button("previous", "‹ Previous", () => this.turn(-1));
+    this.next = button("next", "Next ›", () => this.turn(1));
     this.news = button("news", "", () => (this.release(), this.holdOrDraw()));
     const heading = this.home.querySelector(":scope > h2");
     this.tools = element("div", {class: "tools"}, this.news, this.headings.length >= CHOICE_MIN && this.columnMenu(), hasFile && csvButton(this.name, () => this.lines()));
-    if (said) return said.after(this.more, this.tools);
+    if (said) return said.after(this.previous, this.next, this.tools);
     (this.table.closest(".scrolls") ?? this.table).after(element("div", {class: "tools"}, this.said, this.more, !heading && this.tools));
     heading?.after(this.tools);
   }
