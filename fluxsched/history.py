@@ -30,7 +30,7 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs import manager
-from fluxsched.jobs.job import Job
+from fluxsched.jobs.job import JobSummary
 from fluxsched.jobs.queues import JobQueue
 from fluxsched.jobs.table import result_name, used
 from fluxsched.protocol.messages.instance import USABLE
@@ -82,7 +82,7 @@ class JobAccounting:
         self._is_complete = False
         """True if all jobs are counted that had ended before accounting began."""
 
-    def ended(self, job: Job, result: str) -> None:
+    def ended(self, job: JobSummary, result: str) -> None:
         """Count a job that is inactive; `result` is the name of its result."""
         if not self._hour <= job.t_inactive < self._hour + HOUR:
             self._begin_hour(job.t_inactive)
@@ -158,7 +158,7 @@ class JobAccounting:
     def _earlier_sums(self, hour: int, key: _Key) -> list[float]:
         return self._earlier.setdefault((hour, key), [0.0] * len(SUMS))
 
-    def _use_before(self, job: Job, key: _Key) -> None:
+    def _use_before(self, job: JobSummary, key: _Key) -> None:
         """Count the job's usage before the hour in which it ended; distant hours by the day."""
         by_hours = local_day(job.t_inactive - HOURS_AGE_MAX_S)
         begin = local_hour(job.t_run) if job.t_run >= by_hours else local_day(job.t_run)
@@ -181,7 +181,7 @@ def _not_counted(fault: DamagedJob) -> None:
     log.error("not counted: %s", fault)
 
 
-def _use(sums: list[float], job: Job, since_s: float, until_s: float) -> None:
+def _use(sums: list[float], job: JobSummary, since_s: float, until_s: float) -> None:
     """Add the usage of a job in a part of its time."""
     core_s, gpu_s = used(job, since_s, until_s)
     sums[_CORE] += core_s
@@ -209,7 +209,7 @@ def uncounted(read: Query, counted: int) -> list[int]:
     return [jobid for (jobid,) in read("SELECT jobid FROM job_log WHERE seq > ? AND ended ORDER BY seq", (counted,))]
 
 
-def ended_job(record: JobRecord, queue_of: QueueOf) -> Job | None:
+def ended_job(record: JobRecord, queue_of: QueueOf) -> JobSummary | None:
     """Return the job as it ended; None, logged, if its record cannot be read."""
     try:
         jobspec = None if record.jobspec is None else Jobspec.parse(decode(record.jobspec))
@@ -226,7 +226,7 @@ GroupOf: TypeAlias = Callable[[int], str | None]
 """Function from a target to the name of its group."""
 
 
-def group_name(job: Job, group_of: GroupOf) -> str:
+def group_name(job: JobSummary, group_of: GroupOf) -> str:
     """Return the group of the lowest of the job's targets, as they are now; all groups of its queue if it had none, or
     those are elsewhere.
     """

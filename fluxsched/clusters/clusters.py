@@ -31,7 +31,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.core.text import there_are
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.executor.base import TERMINATING, JobLaunch, Measured, Reports, ResumedJob
-from fluxsched.jobs.job import Job
+from fluxsched.jobs.job import JobSummary
 from fluxsched.jobs.states import CANCEL, INACTIVE, PENDING, RUN, SCHED, merge
 from fluxsched.jobs.table import result
 from fluxsched.leases import Lease, LeaseState, Wish, holder_of, jobspec_for, lease_name, size_is_settled
@@ -444,7 +444,7 @@ class Clusters:
     def _loop_of(self, jobid: int) -> ClusterLoop | None:
         return self._loops.get(self._clusters.get(jobid, ""))
 
-    def explain(self, job: Job, why: Why) -> Why:
+    def explain(self, job: JobSummary, why: Why) -> Why:
         if job.state & PENDING:
             return why._replace(reason=and_in_clusters(why.reason, self._unavailable(job.queue.config.groups)))
         loop = self._loop_of(job.id) if job.state is RUN else None

@@ -44,7 +44,7 @@ from fluxsched.core.text import with_path
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, Refused
 from fluxsched.executor.base import spool_directory
 from fluxsched.executor.layout import JobTasks, Tags, TaskBlock, blocks, more_blocks
-from fluxsched.jobs.job import Job, count_tasks
+from fluxsched.jobs.job import JobSummary, count_tasks
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.query import (
     ALL_ATTRIBUTES,
@@ -1031,7 +1031,7 @@ class JobList:
         else:
             in_steps(self._turns, request, looking, lambda found: request.respond(_described(found, names)))
 
-    def _send(self, request: RpcRequest, jobs: deque[Job], names: tuple[str, ...], version: int | None) -> None:
+    def _send(self, request: RpcRequest, jobs: deque[JobSummary], names: tuple[str, ...], version: int | None) -> None:
         if not request.is_open:
             return
         some = [jobs.popleft() for _ in range(min(LISTED_SLICE_JOBS, len(jobs)))]
@@ -1069,7 +1069,7 @@ class JobList:
         in_steps(self._turns, request, tally, lambda found: request.respond(_stats_of(found)))
 
 
-def _described(jobs: Iterable[Job], names: tuple[str, ...], version: int | None = None) -> msg.JobListResponse:
+def _described(jobs: Iterable[JobSummary], names: tuple[str, ...], version: int | None = None) -> msg.JobListResponse:
     return msg.JobListResponse([flux_attributes(job, names) for job in jobs], version)
 
 

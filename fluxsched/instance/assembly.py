@@ -383,7 +383,7 @@ class Assembly:
         """
         jobs, without = self.effects.manager.jobs, set[int]()
         if self._perilog is None:
-            without = {jobid for jobid in jobids if jobs.get(jobid).perilog in (EPILOG_START, EPILOG_FINISH)}
+            without = {jobid for jobid in jobids if jobs.active[jobid].perilog in (EPILOG_START, EPILOG_FINISH)}
 
         def settled() -> None:
             for jobid in without:

@@ -288,7 +288,7 @@ class Allocation:
         """Record that a running elastic job goes on without its tasks on these targets: it is shrunk by them, which its
         scheduler learns once they are released. It keeps them if it would have a size that is not in its range.
         """
-        job = self._jobs.get(jobid)
+        job = self._jobs.get_active(jobid)
         link = self._lifecycle.links.serving(job.queue.config.group)
         unanswered = EMPTY if link is None else link.growing.get(jobid, EMPTY)
         left = (ranks & job.held) - job.going - unanswered

@@ -40,7 +40,9 @@ class Antecedent(Protocol):
     userid: int
     state: State
     started: bool
-    jobspec: Jobspec | None
+
+    @property
+    def jobspec(self) -> Jobspec | None: ...
 
     @property
     def title(self) -> str: ...

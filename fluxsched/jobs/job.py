@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -109,8 +110,8 @@ EVENTS_KEPT: Final = 64
 HISTORIES_KEPT: Final = 256
 """Sequences of such names that are remembered, so that jobs share them."""
 
-ANNOTATIONS_KEPT: Final = 4096
-"""Annotations that are remembered likewise: some hundred bytes each."""
+VALUES_KEPT: Final = 8192
+"""Annotations and lists of hosts that are remembered likewise: some hundred bytes each."""
 
 HELD_PRIORITY: Final = 0
 """The priority that keeps a job from the scheduler (RFC 27's lowest)."""
@@ -127,16 +128,14 @@ _decode: Final[Callable[[bytes], Any]] = msgspec.msgpack.Decoder().decode
 NO_REQUEST, WAITING, SENT, CANCELING = range(4)
 
 
-class Job(msgspec.Struct, eq=False, gc=False):
-    """A job as the manager knows it. Only `apply` and the lifecycle change it; all others read.
+class JobSummary(msgspec.Struct, eq=False, gc=False):
+    """Attributes of a job that are listed, all that is kept of it once it has ended: a hundred thousand are.
 
     A struct without garbage collection: nothing in a job refers to jobs, and collections would look through a million.
     """
 
     id: int
     queue: JobQueue
-    jobspec: Jobspec | None
-    raw: dict[str, Any] | None = None
     name: str = ""
     command: tuple[str, ...] = ()
     cwd: str | None = None
@@ -149,8 +148,6 @@ class Job(msgspec.Struct, eq=False, gc=False):
     flags: int = 0
     state: State = NEW
     t_submit: float = 0.0
-    t_first: float = 0.0
-    """Submission time of its first attempt, by which it is ordered (seconds since the epoch)."""
     attempt: Attempt | None = None
     """Attempt that this job is; None for the first."""
     next_id: int = 0
@@ -162,22 +159,9 @@ class Job(msgspec.Struct, eq=False, gc=False):
     t_inactive: float = 0.0
     kept_annotations: dict[str, Any] | bytes | None = None
     """A dictionary while the job waits, as many jobs share one; from its start on MessagePack."""
-    dependencies: dict[str, Dependency] | None = None
-    overrides: dict[str, Any] | None = None
     exceptions: list[Event] | None = None
     fatal: dict[str, Any] | None = None
-    packed_r: bytes | None = None
-    """R as MessagePack: its tree of dictionaries takes five times as much memory, and 100,000 jobs may run at once."""
-    resources: ResourceSet | None = None
     ranks: Idset = EMPTY
-    held: Idset = EMPTY
-    freed: Idset = EMPTY
-    going: Idset = EMPTY
-    """Targets that it was shrunk by and has not released."""
-    grown: Idset = EMPTY
-    """Targets among its own that it has grown by."""
-    t_shrunk: float = 0.0
-    """Time of its last shrink; 0 if never."""
     sizes: list[tuple[float, int, int, Idset]] | None = None
     """Its former sizes: until when, cores, GPUs and targets. None if it never grew or shrank."""
     ncores: int = 0
@@ -189,36 +173,11 @@ class Job(msgspec.Struct, eq=False, gc=False):
     """The ranks of each of several parts, by label."""
     switch: str = ""
     """The lowest one above all of its hosts."""
-    starttime_s: float = 0.0
     expiration_s: float = 0.0
-    expiration_asked_s: float | None = None
-    asked_for_outage: str = ""
-    """The outage for which it is asked to end then; empty if a user asked."""
-    moved_end: tuple[str, float] | None = None
-    """The outage at whose begin it is to end, and its expiration before."""
     started: bool = False
-    executing: bool = False
     status: int | None = None
     packed_usage: bytes | None = None
     """The values of its usage as MessagePack, which take half the memory."""
-    perilog: str = ""
-    """The last event about programs before and after its tasks; empty if there was none."""
-    request: int = NO_REQUEST
-    recent_events: tuple[str, ...] = ()
-    """The names of the last events."""
-
-    def __post_init__(self) -> None:
-        jobspec = self.jobspec
-        if jobspec is not None:
-            self.raw = jobspec.raw
-            self.ntasks = count_tasks(jobspec)
-            self.name = jobspec.job_name or jobspec.command[0].rsplit("/", 1)[-1]
-            self.command = jobspec.command
-            self.cwd = jobspec.cwd
-            self.sharing = jobspec.sharing
-            self.duration_s = jobspec.duration_s
-            if jobspec.array is not None:
-                self.array = jobspec.array or self.id
 
     @property
     def title(self) -> str:
@@ -226,15 +185,19 @@ class Job(msgspec.Struct, eq=False, gc=False):
         return f"job {format_f58(self.id)}"
 
     @property
-    def R(self) -> dict[str, Any] | None:  # noqa: N802 - RFC 20's name
-        """Return the resources granted to the job (RFC 20), decoded anew each time; None if none, and once it has
-        ended.
-        """
-        return None if self.packed_r is None else _decode(self.packed_r)
+    def jobspec(self) -> Jobspec | None:
+        """Return the job's jobspec; None once it has ended."""
+        return None
 
-    @R.setter
-    def R(self, value: dict[str, Any]) -> None:  # noqa: N802 - RFC 20's name
-        self.packed_r = _packed(value)
+    @property
+    def dependencies(self) -> dict[str, Dependency] | None:
+        """Return the dependencies that are open, by description; None if there never were any."""
+        return None
+
+    @property
+    def request(self) -> int:
+        """Return how far the request for resources is."""
+        return NO_REQUEST
 
     @property
     def annotations(self) -> dict[str, Any] | None:
@@ -271,6 +234,76 @@ class Job(msgspec.Struct, eq=False, gc=False):
     def is_preempted(self) -> bool:
         """Return whether the job was ended by preemption, and by nothing before."""
         return self.fatal is not None and self.fatal["type"] == PREEMPT
+
+    @property
+    def t_first(self) -> float:
+        """Return the submission time of its first attempt, by which it is ordered (seconds since the epoch)."""
+        return self.t_submit if self.attempt is None else self.attempt.t_first
+
+    def key(self) -> PriorityKey:
+        """Return the job's place in the queue: higher priority first, then earlier (first) submit time, then lower
+        id.
+        """
+        return (-self.priority, self.t_first, self.id)
+
+
+_summary: Final = attrgetter(*JobSummary.__struct_fields__)
+
+
+class Job(JobSummary, eq=False, gc=False):
+    """An active job as the manager knows it. Only `apply` and the lifecycle change it; all others read."""
+
+    jobspec: Jobspec | None = None
+    dependencies: dict[str, Dependency] | None = None
+    overrides: dict[str, Any] | None = None
+    packed_r: bytes | None = None
+    """R as MessagePack: its tree of dictionaries takes five times as much memory, and 100,000 jobs may run at once."""
+    resources: ResourceSet | None = None
+    held: Idset = EMPTY
+    freed: Idset = EMPTY
+    going: Idset = EMPTY
+    """Targets that it was shrunk by and has not released."""
+    grown: Idset = EMPTY
+    """Targets among its own that it has grown by."""
+    t_shrunk: float = 0.0
+    """Time of its last shrink; 0 if never."""
+    starttime_s: float = 0.0
+    expiration_asked_s: float | None = None
+    asked_for_outage: str = ""
+    """The outage for which it is asked to end then; empty if a user asked."""
+    moved_end: tuple[str, float] | None = None
+    """The outage at whose begin it is to end, and its expiration before."""
+    executing: bool = False
+    perilog: str = ""
+    """The last event about programs before and after its tasks; empty if there was none."""
+    request: int = NO_REQUEST
+    recent_events: tuple[str, ...] = ()
+    """The names of the last events."""
+
+    def __post_init__(self) -> None:
+        jobspec = self.jobspec
+        if jobspec is not None:
+            self.ntasks = count_tasks(jobspec)
+            self.name = jobspec.job_name or jobspec.command[0].rsplit("/", 1)[-1]
+            self.command = jobspec.command
+            self.cwd = jobspec.cwd
+            self.sharing = jobspec.sharing
+            self.duration_s = jobspec.duration_s
+            if jobspec.array is not None:
+                self.array = jobspec.array or self.id
+
+    def summary(self) -> JobSummary:
+        """Return what is kept of the job once it has ended; the store has the rest."""
+        return JobSummary(*_summary(self))
+
+    @property
+    def R(self) -> dict[str, Any] | None:  # noqa: N802 - RFC 20's name
+        """Return the resources granted to the job (RFC 20), decoded anew each time; None if none."""
+        return None if self.packed_r is None else _decode(self.packed_r)
+
+    @R.setter
+    def R(self, value: dict[str, Any]) -> None:  # noqa: N802 - RFC 20's name
+        self.packed_r = _packed(value)
 
     @property
     def is_free_again(self) -> bool:
@@ -318,12 +351,6 @@ class Job(msgspec.Struct, eq=False, gc=False):
             return 0.0
         return doubled_s(self.sharing.retry_pause_s, self.attempts, RETRY_PAUSE_MAX_S)
 
-    def key(self) -> PriorityKey:
-        """Return the job's place in the queue: higher priority first, then earlier (first) submit time, then lower
-        id.
-        """
-        return (-self.priority, self.t_first, self.id)
-
     def apply(self, event: Event) -> None:
         """Let the event happen. Raises InvalidTransition, with its recent events, if the table does not list it."""
         kind, state = event["name"], self.state
@@ -344,7 +371,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     def grant(self, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
         """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
-        self.R, self.ranks, self.nodelist = R, grant.ranks, grant.nodelist
+        self.R, self.ranks, self.nodelist = R, grant.ranks, _shared(grant.nodelist)
         self.ncores, self.ngpus, self.properties = grant.ncores, grant.ngpus, grant.properties
         self.by_part, self.switch = grant.by_part, grant.switch
         self.starttime_s, self.expiration_s = grant.starttime_s, grant.expiration_s
@@ -384,11 +411,6 @@ class Job(msgspec.Struct, eq=False, gc=False):
         whole = self.R if ranks == self.ranks else None
         return self.parsed().restrict(ranks).to_json() if whole is None else whole
 
-    def forget(self) -> None:
-        """Drop what only an active job needs: the store has it, and memory is speed (garbage collection)."""
-        self.jobspec = self.raw = self.packed_r = self.resources = self.overrides = self.dependencies = None
-        self.recent_events = ()
-
     def _refuse(self, kind: str) -> None:
         try:
             step(self.state, kind)
@@ -405,10 +427,13 @@ def _packed(value: dict[str, Any]) -> bytes:
         raise InvalidValue(f"it cannot be kept: {error}") from error
 
 
-@lru_cache(ANNOTATIONS_KEPT)
-def _shared(packed: bytes) -> bytes:
-    """Return the annotations that a job of late has, if they are the same: jobs on the same cores share them."""
-    return packed
+T = TypeVar("T", bytes, str)
+
+
+@lru_cache(VALUES_KEPT)
+def _shared(value: T) -> T:
+    """Return the annotations or hosts that a job of late has, if they are the same: jobs on one core share them."""
+    return value
 
 
 @lru_cache(HISTORIES_KEPT)
@@ -446,10 +471,9 @@ def sched_jobspec(job: Job) -> dict[str, Any]:
 
 def _submit(job: Job, event: Event) -> None:
     context = event["context"]
-    job.t_submit = job.t_first = event["timestamp"]
+    job.t_submit = event["timestamp"]
     if REQUEUE in context:
         job.attempt = read_attempt(context)
-        job.t_first = job.attempt.t_first
     job.userid, job.urgency, job.flags = context["userid"], context["urgency"], context["flags"]
 
 

@@ -44,7 +44,17 @@ from fluxsched.jobs.dependencies import (
     verdict,
 )
 from fluxsched.jobs.grants import Grant, Grants
-from fluxsched.jobs.job import CANCELING, HELD_PRIORITY, NO_REQUEST, SENT, WAITING, Job, priority_of, sched_jobspec
+from fluxsched.jobs.job import (
+    CANCELING,
+    HELD_PRIORITY,
+    NO_REQUEST,
+    SENT,
+    WAITING,
+    Job,
+    JobSummary,
+    priority_of,
+    sched_jobspec,
+)
 from fluxsched.jobs.queues import JobQueue, PriorityHeap, Queues
 from fluxsched.jobs.states import (
     CLEANUP,
@@ -561,13 +571,14 @@ class Lifecycle:
 
     def submit(self, job: Job, context: dict[str, Any]) -> None:
         """Record that a new job becomes active, in state DEPEND."""
-        self.log(job, "submit", context, jobspec=job.raw)
+        assert job.jobspec is not None, "a new job has its jobspec"
+        self.log(job, "submit", context, jobspec=job.jobspec.raw)
         self.log(job, "validate")
         self.admit(job)
 
     def _submit_again(self, job: Job, next_id: int) -> None:
         """Begin the next attempt of a job; what depends on the job depends on that from now on."""
-        following = Job(next_id, job.queue, jobspec_of_next(job))
+        following = Job(next_id, job.queue, jobspec=jobspec_of_next(job))
         self.submit(following, submitted_again(job))
         for jobid, dependencies in self.dependencies.take(job.id).items():
             dependent = self.jobs.active[jobid]
@@ -650,7 +661,7 @@ class Lifecycle:
             return dependency
         return self._move(job, dependency, self.jobs.last(antecedent.id))
 
-    def _move(self, job: Job, dependency: Dependency, last: Job) -> Dependency | None:
+    def _move(self, job: Job, dependency: Dependency, last: JobSummary) -> Dependency | None:
         """Let the job depend on another attempt of its antecedent; None if it does so already."""
         new = depending_on(dependency.scheme, last.id)
         self.log(job, "dependency-remove", {"description": dependency.description})

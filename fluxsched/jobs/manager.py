@@ -22,7 +22,7 @@ from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs.allocation import Allocation
 from fluxsched.jobs.dependencies import Name, name_of
 from fluxsched.jobs.grants import Grant, Grants, parse_grant
-from fluxsched.jobs.job import HELD_PRIORITY, NO_REQUEST, WAITING, Job, priority_of
+from fluxsched.jobs.job import HELD_PRIORITY, NO_REQUEST, WAITING, Job, JobSummary, priority_of
 from fluxsched.jobs.lifecycle import Lifecycle, Links, PackJobspec, SiteLimits
 from fluxsched.jobs.queues import ANY_BANK, Banks, JobQueue, QueueConfig, Queues, checked_reason
 from fluxsched.jobs.requests import JOBS_ACTIVE_MAX, Execution, Requests
@@ -60,11 +60,9 @@ def check(lifecycle: Lifecycle) -> None:
         assert len(queue.waiting) == waiting, f"{queue.title}: {len(queue.waiting)} queued, {waiting} wait"
     for job in lifecycle.jobs.active.values():
         _check_job(lifecycle, job)
-    for job in lifecycle.jobs.inactive.values():
-        assert job.state is INACTIVE, f"job {job.id} is kept as ended but is not"
-        assert not job.held, f"job {job.id} has ended but still holds {job.held}"
-        assert job.packed_r is None, f"job {job.id} has ended but its R is still in memory"
-        assert job.jobspec is None, f"job {job.id} has ended but its jobspec is still in memory"
+    for ended in lifecycle.jobs.inactive.values():
+        assert ended.state is INACTIVE, f"job {ended.id} is kept as ended but is not"
+        assert type(ended) is JobSummary, f"job {ended.id} has ended but more than a summary is in memory"
     waiting_ids = {job.id for job in lifecycle.jobs.active.values() if job.state is DEPEND}
     assert lifecycle.dependencies.dependents() <= waiting_ids, "jobs without dependencies are in the index"
     names: dict[Name, set[int]] = {}
@@ -196,7 +194,7 @@ def replay(job: Job, events: Iterable[Any]) -> None:
 
 def replayed(jobid: int, events: Iterable[Any], resources: dict[str, Any] | None) -> Job:
     """Return a job as its events and the R of its `alloc` tell it, whatever it asked for. Raises InvalidValue."""
-    job = Job(jobid, JobQueue(QueueConfig()), None)
+    job = Job(jobid, JobQueue(QueueConfig()))
     if resources is not None:
         job.grant(resources, parse_grant(jobid, resources))
     replay(job, events)
@@ -208,7 +206,7 @@ def read(row: StoredJob, queue: JobQueue) -> tuple[Job, Grant | None]:
     be.
     """
     jobid, events, jobspec, resources = row
-    job = Job(jobid, queue, jobspec)
+    job = Job(jobid, queue, jobspec=jobspec)
     grant = None
     if resources is not None:
         grant = parse_grant(jobid, resources)
@@ -246,7 +244,7 @@ def restore(lifecycle: Lifecycle, rows: Iterable[StoredJob], now_s: float) -> Re
             job.queue.pending.pop(job.id, None)
             lifecycle.out.append(TargetsGranted(job.id, job.held))
     for job in sorted(ended, key=lambda job: job.t_inactive):  # as they ended: listings rely on it
-        lifecycle.jobs.keep(job)
+        lifecycle.jobs.keep(job.summary())
     shared: dict[int, list[Event]] = {}
     orphans = [job.id for job in restored if not _resume(lifecycle, job, shared)]
     lifecycle.wake()
@@ -257,11 +255,11 @@ def restore_ended(
     lifecycle: Lifecycle, pieces: Iterable[Sequence[StoredJob]], failed: Callable[[InvalidValue], None]
 ) -> Iterator[None]:
     """Restore ended jobs, some at each step; `failed` is called with what is wrong with one that cannot be."""
-    found: list[Job] = []
+    found: list[JobSummary] = []
     for rows in pieces:
         for row in rows:
             try:
-                found.append(read(row, _queue_of(lifecycle, row))[0])
+                found.append(read(row, _queue_of(lifecycle, row))[0].summary())
             except InvalidValue as fault:
                 failed(fault)
         yield

@@ -22,7 +22,7 @@ from heapq import nlargest, nsmallest
 from itertools import islice
 from operator import attrgetter, ge, gt, le, lt
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
@@ -33,7 +33,7 @@ from fluxsched.core.resources import ResourceSet, grown, shrunk
 from fluxsched.core.text import shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.jobs.dependencies import RESERVATION
-from fluxsched.jobs.job import HELD_PRIORITY, SENT, WAITING, Job
+from fluxsched.jobs.job import HELD_PRIORITY, SENT, WAITING, Job, JobSummary
 from fluxsched.jobs.lifecycle import Links
 from fluxsched.jobs.queues import JobQueue, Queues
 from fluxsched.jobs.states import ACTIVE, DEPEND, INACTIVE, NEW, PENDING, RUN, SCHED, State, state_mask
@@ -45,10 +45,10 @@ RESULT_BITS: Final[Mapping[str, int]] = {"COMPLETED": 1, "FAILED": 2, "CANCELED"
 ALL_ATTRIBUTES: Final = "all"
 """The attribute that means all attributes."""
 
-Get = Callable[[Job], Any]
+Get = Callable[[JobSummary], Any]
 
 
-def result_bit(job: Job) -> int | None:
+def result_bit(job: JobSummary) -> int | None:
     """Return the job's result as a bit; None until it is inactive."""
     name = result_name(job)
     return None if name is None else RESULT_BITS[name]
@@ -74,7 +74,7 @@ def _event_time(name: str) -> Get:
 def _exception(key: str) -> Get:
     """Return a part of the gravest exception, the first of its kind."""
 
-    def get(job: Job) -> Any:
+    def get(job: JobSummary) -> Any:
         if not job.exceptions:
             return None
         return min((event["context"] for event in job.exceptions), key=lambda context: context["severity"])[key]
@@ -82,12 +82,12 @@ def _exception(key: str) -> Get:
     return _ended(get)
 
 
-def _asked_nodes(job: Job) -> int | None:
+def _asked_nodes(job: JobSummary) -> int | None:
     nodes = job.jobspec.request.nodes if job.jobspec is not None else None
     return nodes.min if nodes is not None else None
 
 
-def _asked_cores(job: Job) -> int | None:
+def _asked_cores(job: JobSummary) -> int | None:
     if job.jobspec is None:
         return None
     return job.jobspec.request.least_cores
@@ -173,7 +173,7 @@ FLUX_ATTRIBUTES: Final[Mapping[str, Get]] = MappingProxyType(
 """The attributes of Flux's job-list (RFC 43)."""
 
 
-def info(job: Job) -> dict[str, Any]:
+def info(job: JobSummary) -> dict[str, Any]:
     """Return the attributes of a job in job-manager.list."""
     return {name: value for name, get in LISTED if (value := get(job)) is not None}
 
@@ -188,7 +188,7 @@ def checked_attributes(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(FLUX_ATTRIBUTES) if ALL_ATTRIBUTES in wanted else wanted
 
 
-def flux_attributes(job: Job, names: Iterable[str]) -> dict[str, Any]:
+def flux_attributes(job: JobSummary, names: Iterable[str]) -> dict[str, Any]:
     """Return the job's id and those of Flux's named attributes that have a value."""
     found: dict[str, Any] = {"id": job.id}
     for name in names:
@@ -216,13 +216,13 @@ TARGETS: Final = "targets"
 """The operator for sets of targets, such as `property:ssd`, which only an instance knows."""
 EVERY_STATE: Final = ACTIVE | INACTIVE
 
-Test = Callable[[Job], bool]
+Test = Callable[[JobSummary], bool]
 TIMES: Final = tuple(name for name in FLUX_ATTRIBUTES if name.startswith("t_"))
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {">=": ge, "<=": le, ">": gt, "<": lt}
 _LETTERS = {state.name[0]: state for state in State}
 
 
-def _always(job: Job) -> bool:
+def _always(job: JobSummary) -> bool:
     return True
 
 
@@ -253,7 +253,7 @@ def parse_query(constraint: object, *more: tuple[str, Any], targets: Callable[[s
     return _combined("and", parts)
 
 
-def find(jobs: JobTable, query: JobQuery, step: int = STEP_JOBS) -> Iterator[list[Job]]:
+def find(jobs: JobTable, query: JobQuery, step: int = STEP_JOBS) -> Iterator[list[JobSummary]]:
     """Yield the jobs that are meant, those of each step: active ones from the latest, then ended ones from the last to
     end.
 
@@ -269,7 +269,7 @@ def find(jobs: JobTable, query: JobQuery, step: int = STEP_JOBS) -> Iterator[lis
         ]
 
 
-def _candidates(jobs: JobTable, query: JobQuery, step: int) -> Iterator[list[Job]]:
+def _candidates(jobs: JobTable, query: JobQuery, step: int) -> Iterator[list[JobSummary]]:
     ids = query.ids
     if ids is not None:
         yield from (jobs.known(ids[at : at + step]) for at in range(0, len(ids), step))
@@ -370,7 +370,7 @@ def _id(values: list[Any]) -> JobQuery:
         else:
             ranges.append((first, last))
 
-    def test(job: Job) -> bool:
+    def test(job: JobSummary) -> bool:
         return job.id in single or any(first <= job.id <= last for first, last in ranges)
 
     return JobQuery(EVERY_STATE, test)
@@ -420,7 +420,7 @@ def _results(values: list[Any]) -> JobQuery:
 def _hostlist(values: list[Any]) -> JobQuery:
     hosts = frozenset(host for text in _texts("hostlist", values) for host in Hostlist.parse(text))
 
-    def test(job: Job) -> bool:
+    def test(job: JobSummary) -> bool:
         return bool(job.nodelist) and not hosts.isdisjoint(Hostlist.parse(job.nodelist))
 
     return JobQuery(EVERY_STATE, test)
@@ -457,7 +457,7 @@ def _time_test(operator: str, values: list[Any]) -> Test:
     compare, get = _COMPARISONS[sign], FLUX_ATTRIBUTES[operator]
     wanted_s = _seconds(operator, texts[0].removeprefix(sign))
 
-    def test(job: Job) -> bool:
+    def test(job: JobSummary) -> bool:
         found_s = get(job)
         return found_s is not None and compare(found_s, wanted_s)
 
@@ -527,23 +527,26 @@ def list_jobs(jobs: JobTable, query: JobQuery, piece_jobs: int = PIECE_JOBS) -> 
 class Listing(NamedTuple):
     """The first jobs of a selection, and how many it has."""
 
-    jobs: list[Job]
+    jobs: list[JobSummary]
     total: int
 
 
-def _waited_s(job: Job, now_s: float) -> float:
+def _waited_s(job: JobSummary, now_s: float) -> float:
     return (job.t_run or job.t_inactive or now_s) - job.t_submit
 
 
-def _runtime_s(job: Job, now_s: float) -> float | None:
+def _runtime_s(job: JobSummary, now_s: float) -> float | None:
     return (job.t_cleanup or job.t_inactive or now_s) - job.t_run if job.t_run else None
 
 
-_CLOCKED: Final[Mapping[str, Callable[[Job, float], float | None]]] = {"waited": _waited_s, "runtime": _runtime_s}
+_CLOCKED: Final[Mapping[str, Callable[[JobSummary, float], float | None]]] = {
+    "waited": _waited_s,
+    "runtime": _runtime_s,
+}
 """Attributes that need the present time."""
 
 
-def _at(get: Callable[[Job, float], float | None], now_s: float) -> Get:
+def _at(get: Callable[[JobSummary, float], float | None], now_s: float) -> Get:
     return lambda job: get(job, now_s)
 
 
@@ -564,7 +567,7 @@ def sorted_by(
     """Yield the first `max_entries` jobs by one of ORDERS; those without a value are last either way."""
     get = _SORTED.get(order) or _at(_CLOCKED[order], now_s)
 
-    def key(job: Job) -> tuple[bool, Any, int]:
+    def key(job: JobSummary) -> tuple[bool, Any, int]:
         value = get(job)
         return (value is None) != descending, 0 if value is None else value, job.id
 
@@ -581,8 +584,8 @@ def running_first(jobs: JobTable, query: JobQuery, step_jobs: int = STEP_JOBS) -
     """Yield the first `max_entries` jobs: those that run, from the latest, those that wait by their place in the queue,
     then those that have ended, from the latest.
     """
-    waiting, running = Best(query.max_entries, Job.key), Best(query.max_entries, _latest_start)
-    ended: list[Job] = []
+    waiting, running = Best(query.max_entries, JobSummary.key), Best(query.max_entries, _latest_start)
+    ended: list[JobSummary] = []
     count = 0
     for some in find(jobs, query, step_jobs):
         count += len(some)
@@ -611,16 +614,16 @@ def first_waiting(
         for job in jobs.known(islice(queue.pending, looked_max))
         if job.state & PENDING and (userid is None or job.userid == userid)
     ]
-    return [job.id for job in nsmallest(count, found, key=Job.key)]
+    return [job.id for job in nsmallest(count, found, key=JobSummary.key)]
 
 
-def in_flux_order(jobs: JobTable, query: JobQuery, step_jobs: int = STEP_JOBS) -> Iterator[list[Job] | None]:
+def in_flux_order(jobs: JobTable, query: JobQuery, step_jobs: int = STEP_JOBS) -> Iterator[list[JobSummary] | None]:
     """Yield the first `max_entries` jobs as Flux orders them: those that wait by their place in the queue, then those
     that run and those that have ended, each from the latest.
     """
-    waiting = Best(query.max_entries, Job.key)
+    waiting = Best(query.max_entries, JobSummary.key)
     running = Best(query.max_entries, _latest_start)
-    ended: list[Job] = []
+    ended: list[JobSummary] = []
     for some in find(jobs, query, step_jobs):
         for job in some:
             (waiting if job.state & PENDING else ended if job.state is INACTIVE else running).append(job)
@@ -630,25 +633,28 @@ def in_flux_order(jobs: JobTable, query: JobQuery, step_jobs: int = STEP_JOBS) -
     yield (waiting.first() + running.first() + ended)[: query.max_entries]
 
 
-def _latest_start(job: Job) -> tuple[float, int]:
+def _latest_start(job: JobSummary) -> tuple[float, int]:
     return -job.t_run, -job.id
 
 
-class Best:
+J = TypeVar("J", bound=JobSummary)
+
+
+class Best(Generic[J]):
     """The first `count` of many, without keeping the many."""
 
-    def __init__(self, count: int, key: Callable[[Job], Any], *, is_reversed: bool = False) -> None:
+    def __init__(self, count: int, key: Callable[[J], Any], *, is_reversed: bool = False) -> None:
         self._count = count
         self._key = key
         self._is_reversed = is_reversed
-        self._jobs: list[Job] = []
+        self._jobs: list[J] = []
 
-    def append(self, job: Job) -> None:
+    def append(self, job: J) -> None:
         self._jobs.append(job)
         if len(self._jobs) > 2 * self._count + STEP_JOBS:
             self._jobs = self.first()
 
-    def first(self) -> list[Job]:
+    def first(self) -> list[J]:
         """Return the first of those so far, in order."""
         jobs = sorted(self._jobs, key=self._key, reverse=self._is_reversed)
         return jobs[: self._count]  # a part is sorted already, so no heap is faster
@@ -760,7 +766,7 @@ BEGIN_TIME: Final = "begin-time="
 """Prefix of the description of a begin-time dependency; seconds since the epoch follow."""
 
 
-def _what_became(job: Job) -> str:
+def _what_became(job: JobSummary) -> str:
     """Return the reason of a job that waits no longer."""
     ended = result(job)
     if ended is not None:
@@ -772,7 +778,7 @@ def _what_became(job: Job) -> str:
     return f"it is ending {where}{f': {error_text(job)}' if job.fatal else ''}"
 
 
-def history(jobs: JobTable, job: Job) -> str | None:
+def history(jobs: JobTable, job: JobSummary) -> str | None:
     """Return the number of the attempt and its reason, in words; None for a first attempt."""
     attempt = job.attempt
     if attempt is None:
@@ -784,7 +790,7 @@ def history(jobs: JobTable, job: Job) -> str | None:
     return f"attempt {attempt.number} of {job.sharing.requeue}; {format_f58(attempt.of)} ended with {reason}"
 
 
-def why(links: Links, job: Job) -> Why:
+def why(links: Links, job: JobSummary) -> Why:
     """Return the reason why the job waits; the scheduler's own reason if it has given one."""
     if not job.state & PENDING:
         return Why(_what_became(job))
@@ -811,7 +817,7 @@ def why(links: Links, job: Job) -> Why:
     return Why(str(reason)) if reason else Why("the scheduler has not decided yet", kind=WaitKind.BEHIND)
 
 
-def _depends(job: Job) -> Why:
+def _depends(job: JobSummary) -> Why:
     """Explain a job that waits for others: times are known, the ends of other jobs are not."""
     waits = job.dependencies or ()
     times = [float(one.removeprefix(BEGIN_TIME)) for one in waits if one.startswith(BEGIN_TIME)]

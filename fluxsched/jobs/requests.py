@@ -23,7 +23,16 @@ from fluxsched.core.quantities import format_duration, rough_duration
 from fluxsched.core.text import printable, there_are
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs.dependencies import RESERVATION, SINGLETON, Dependency, parse_dependencies, reserved
-from fluxsched.jobs.job import SENT, URGENCY_DEFAULT, URGENCY_EXPEDITE, URGENCY_HOLD, WAITING, Job, priority_of
+from fluxsched.jobs.job import (
+    SENT,
+    URGENCY_DEFAULT,
+    URGENCY_EXPEDITE,
+    URGENCY_HOLD,
+    WAITING,
+    Job,
+    JobSummary,
+    priority_of,
+)
 from fluxsched.jobs.lifecycle import DURATION_KEY, Lifecycle, submitted
 from fluxsched.jobs.queues import Banks, JobQueue
 from fluxsched.jobs.states import (
@@ -103,7 +112,7 @@ class Requests:
         queue, jobspec, dependencies = self.admitted(jobspec, userid, urgency, now_s)
         if jobid in self._jobs:
             raise InvalidValue(f"job id {jobid} is taken: ids must be unique")
-        job = Job(jobid, queue, jobspec)
+        job = Job(jobid, queue, jobspec=jobspec)
         self._lifecycle.begin(now_s)
         self._lifecycle.submit(job, submitted(userid, urgency, flags))
         link = self._lifecycle.links.serving(queue.group)
@@ -368,7 +377,7 @@ def check_submitted(jobspec: Jobspec) -> None:
         raise LimitExceeded(f"the job's name has {len(name)} characters, limit {NAME_CHARS_MAX}: shorten it")
 
 
-def _check_runs(job: Job) -> None:
+def _check_runs(job: JobSummary) -> None:
     """Raise Refused for a job that cannot be requeued since it does not run."""
     if job.state is RUN:
         return

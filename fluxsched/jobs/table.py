@@ -1,4 +1,4 @@
-"""Table of all jobs of an instance: those that are active, summaries of those that ended last, and their results.
+"""Table of all jobs of an instance: those that are active, records of those that ended last, and their results.
 
 Laws: ids of active jobs are walked in the order of arrival, however long a walk takes. A dictionary cannot be iterated
 while it changes, and copying a million ids blocks the instance for 40 ms, so the ids are also kept in an array that
@@ -23,7 +23,7 @@ import msgspec
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import Refused
-from fluxsched.jobs.job import Job, shell_code
+from fluxsched.jobs.job import Job, JobSummary, shell_code
 from fluxsched.jobs.states import INACTIVE
 
 STALE_SLACK = 4096
@@ -110,7 +110,7 @@ class EndedIds:
 # ---- the table
 
 INACTIVE_KEPT_MAX = 100_000
-"""Summaries of ended jobs in memory, for listings and dependencies; older ones are in the store."""
+"""Records of ended jobs in memory, for listings and dependencies; older ones are in the store."""
 
 
 class JobTable:
@@ -118,7 +118,7 @@ class JobTable:
 
     def __init__(self, inactive_kept_max: int = INACTIVE_KEPT_MAX) -> None:
         self.active: dict[int, Job] = {}
-        self._inactive: dict[int, Job] = {}
+        self._inactive: dict[int, JobSummary] = {}
         self._unread: Iterator[None] | None = None
         """Reads the jobs that ended before a restart."""
         self.inactive_kept_max = inactive_kept_max
@@ -129,7 +129,7 @@ class JobTable:
         return self.find(jobid) is not None
 
     @property
-    def inactive(self) -> Mapping[int, Job]:
+    def inactive(self) -> Mapping[int, JobSummary]:
         """The ended jobs; what has not been read yet of those before a restart is read now."""
         self._read()
         return self._inactive
@@ -145,8 +145,8 @@ class JobTable:
         self._unread = work
         return work
 
-    def keep_earlier(self, jobs: Iterable[Job]) -> None:
-        """Keep summaries of jobs that ended before all that are kept now, in this order."""
+    def keep_earlier(self, jobs: Iterable[JobSummary]) -> None:
+        """Keep jobs that ended before all that are kept now, in this order."""
         self._unread, later = None, self._inactive
         self._inactive = {}
         self._ended_ids = EndedIds(self._inactive)
@@ -163,11 +163,10 @@ class JobTable:
     def end(self, job: Job) -> None:
         """Record that an active job becomes inactive."""
         del self.active[job.id]
-        self.keep(job)
+        self.keep(job.summary())
 
-    def keep(self, job: Job) -> None:
-        """Keep a summary of an inactive job; the oldest one is forgotten if there are too many."""
-        job.forget()
+    def keep(self, job: JobSummary) -> None:
+        """Keep an inactive job; the oldest one is forgotten if there are too many."""
         self._inactive[job.id] = job
         self._ended_ids.add(job.id)
         if len(self._inactive) > self.inactive_kept_max:
@@ -180,12 +179,12 @@ class JobTable:
         self._inactive.pop(jobid, None)
         self._ended_ids.forget()
 
-    def find(self, jobid: int) -> Job | None:
+    def find(self, jobid: int) -> JobSummary | None:
         """Return the job, active or kept; None for any other."""
         job = self.active.get(jobid) or self._inactive.get(jobid)
         return job if job is not None or self._unread is None else self.inactive.get(jobid)
 
-    def get(self, jobid: int) -> Job:
+    def get(self, jobid: int) -> JobSummary:
         """Return the job, active or kept. Raises Refused (ENOENT)."""
         found = self.find(jobid)
         if found is None:
@@ -198,7 +197,7 @@ class JobTable:
         found = self.find(jobid)
         return None if found is None else found.userid
 
-    def last(self, jobid: int) -> Job:
+    def last(self, jobid: int) -> JobSummary:
         """Return the last attempt of the job that is known, which is mostly the job itself. Raises Refused (ENOENT)."""
         job = self.get(jobid)
         while (following := self.find(job.next_id) if job.next_id else None) is not None:
@@ -212,12 +211,12 @@ class JobTable:
             raise Refused(f"{self.get(jobid).title} has ended: it cannot be changed any more", errno.EINVAL)
         return found
 
-    def known(self, jobids: Iterable[int]) -> list[Job]:
+    def known(self, jobids: Iterable[int]) -> list[JobSummary]:
         """Return the jobs among these that are active or kept."""
         found = map(self.find, jobids)
         return [job for job in found if job is not None]
 
-    def walk_active(self, step: int) -> Iterator[list[Job]]:
+    def walk_active(self, step: int) -> Iterator[list[JobSummary]]:
         """Yield the jobs that are active now, the latest first, at most `step` at a time.
 
         Anything may happen between two steps: a job that has ended since comes as what it is then.
@@ -229,7 +228,7 @@ class JobTable:
             end = self._ended_ids.end
             yield self.known(jobid for jobid in jobids if jobid in self.active or jobid in since)
 
-    def walk_ended(self, step: int) -> Iterator[list[Job]]:
+    def walk_ended(self, step: int) -> Iterator[list[JobSummary]]:
         """Yield the jobs that have ended by now and are kept, the last to end first, at most `step` at a time.
 
         Of those that are forgotten between two steps none comes.
@@ -237,7 +236,7 @@ class JobTable:
         self._read()  # numbers change when what ended before a restart is read
         return self._walk_ended(step, self._ended_ids.end)
 
-    def _walk_ended(self, step: int, end: int) -> Iterator[list[Job]]:
+    def _walk_ended(self, step: int, end: int) -> Iterator[list[JobSummary]]:
         for high in range(end, 0, -step):
             some = self._ended_ids.between(high - step, high)
             if not some:
@@ -272,7 +271,7 @@ RESULTS: Final = ("COMPLETED", "FAILED", "CANCELED", "TIMEOUT")
 _RESULTS = {"cancel": "CANCELED", "timeout": "TIMEOUT", "timelimit": "TIMEOUT"}
 
 
-def result_name(job: Job) -> str | None:
+def result_name(job: JobSummary) -> str | None:
     """Return the name of the job's result (RFC 43); None until it is inactive."""
     if job.state is not INACTIVE:
         return None
@@ -281,7 +280,7 @@ def result_name(job: Job) -> str | None:
     return _RESULTS.get(job.fatal["type"], "FAILED") if job.fatal else "FAILED"
 
 
-def result(job: Job) -> JobResult | None:
+def result(job: JobSummary) -> JobResult | None:
     """Return the job's result; None until it is inactive."""
     name = result_name(job)
     if name is None:
@@ -314,7 +313,7 @@ def shell_status(status: int) -> int:
     return shell_code(status) << 8
 
 
-def error_text(job: Job) -> str:
+def error_text(job: JobSummary) -> str:
     """Return the reason of the job's end, in words; empty if it ended well by itself."""
     fatal, status = job.fatal, job.status
     if job.success:
@@ -346,7 +345,7 @@ class Used(NamedTuple):
 UNUSED: Final = Used(0.0, 0.0)
 
 
-def used(job: Job, since_s: float, until_s: float) -> Used:
+def used(job: JobSummary, since_s: float, until_s: float) -> Used:
     """Return the usage of a job from `since_s` to `until_s`, within the time that it ran."""
     if until_s <= since_s:
         return UNUSED
@@ -364,7 +363,7 @@ def used(job: Job, since_s: float, until_s: float) -> Used:
     return Used(core_s + job.ncores * left_s, gpu_s + job.ngpus * left_s)
 
 
-def listed_sizes(job: Job, sizes_max: int = SIZES_LISTED_MAX) -> list[tuple[str, float, int]]:
+def listed_sizes(job: JobSummary, sizes_max: int = SIZES_LISTED_MAX) -> list[tuple[str, float, int]]:
     """Its former sizes, each as targets, until when (wall time, seconds), and cores.
 
     Beyond `sizes_max` the earliest ones are one entry, without targets, that ends when the listed ones begin.

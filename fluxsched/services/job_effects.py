@@ -42,7 +42,7 @@ from fluxsched.executor.base import (
 from fluxsched.executor.timed import TimeLimits
 from fluxsched.history import GroupOf, JobAccounting, JobFlow
 from fluxsched.jobs import states as effect
-from fluxsched.jobs.job import Job
+from fluxsched.jobs.job import Job, JobSummary
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.states import EXEC
 from fluxsched.jobs.table import RESULTS, result_name
@@ -95,7 +95,7 @@ class LeasedJobs(Protocol):
     def has(self, jobid: int) -> bool:
         """Return whether the job has a lease."""
 
-    def explain(self, job: Job, why: Why) -> Why:
+    def explain(self, job: JobSummary, why: Why) -> Why:
         """Return the reason why a job does not run, extended by those of clusters where it may run or is to begin."""
 
     def extend_listed(self, jobs: list[dict[str, Any]]) -> None:
@@ -109,7 +109,7 @@ class NoLeases:
         """Return False."""
         return False
 
-    def explain(self, job: Job, why: Why) -> Why:
+    def explain(self, job: JobSummary, why: Why) -> Why:
         """Return the reason as it is."""
         return why
 
@@ -351,7 +351,7 @@ class JobEffects:
 
     def _launch(self, one: effect.StartShells) -> None:
         jobid = one.jobid
-        job = self.manager.jobs.get(jobid)
+        job = self.manager.jobs.active[jobid]
         self._running[jobid] = executor = self._executor_of(job)
         self.counts.started(job)
         try:
@@ -395,9 +395,10 @@ class JobEffects:
     def running_launch(self, jobid: int) -> JobLaunch:
         """Return the launch of a job of the `local` executor that runs. Raises Refused."""
         job = self.manager.jobs.get(jobid)
-        if self._running.get(jobid) is not self.executors["local"] or job.R is None:
+        held = job.R if isinstance(job, Job) and self._running.get(jobid) is self.executors["local"] else None
+        if not isinstance(job, Job) or held is None:
             raise Refused(f"job {format_f58(jobid)} does not run here", errno.ESRCH)
-        return self._launch_of(job, job.R)
+        return self._launch_of(job, held)
 
     def input_of(self, jobid: int) -> InputPlace | None:
         """Return the destination of input for a job's tasks; None unless they run. Raises Refused if they accept
@@ -421,7 +422,7 @@ class JobEffects:
         found: dict[Executor, list[ResumedJob]] = {executor: [] for executor in self.executors.values()}
         waiting = len(found)
         for jobid in jobids:
-            job = self.manager.jobs.get(jobid)
+            job = self.manager.jobs.active[jobid]
             self._running[jobid] = executor = self._executor_of(job)
             begun_s = job.t_run if job.started else None
             grace_s = self._preempt_timeout_s if job.is_preempted else None
@@ -527,7 +528,7 @@ class JobEffects:
         A job that was to end at the begin of an outage, which its executor does not know, is told so.
         """
         job = self.manager.jobs.get(jobid)
-        if kind == "timeout" and job.moved_end is not None:
+        if kind == "timeout" and isinstance(job, Job) and job.moved_end is not None:
             name = job.moved_end[0]
             outages = "reservation" if self.manager.requests.reservations.has(name) else "outage"
             note = f"{EXPIRED}: {outages} {name} begins, for which running jobs end"

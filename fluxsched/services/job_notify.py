@@ -29,7 +29,7 @@ from fluxsched.core.programs import OUTPUT_BYTES_MAX, PROGRAM_PATH, first_line
 from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.executor.perilog import BOUNDED
-from fluxsched.jobs.job import Job, shell_code
+from fluxsched.jobs.job import JobSummary, shell_code
 from fluxsched.jobs.manager import StoredJob
 from fluxsched.jobs.table import result
 from fluxsched.services.job_effects import JobEffects
@@ -144,7 +144,7 @@ class JobNotify:
 
     # -- events -------------------------------------------------------------------------------------------------
 
-    def _add(self, job: Job) -> None:
+    def _add(self, job: JobSummary) -> None:
         wanted = None if job.jobspec is None else _wanted(job.jobspec)
         if wanted is not None and job.userid == os.getuid():
             self._wanted[job.id] = wanted
@@ -166,7 +166,7 @@ class JobNotify:
                 del self._wanted[jobid]
                 self._note_end(job, wanted)
 
-    def _note_end(self, job: Job, wanted: UserNotify) -> None:
+    def _note_end(self, job: JobSummary, wanted: UserNotify) -> None:
         found = result(job)
         assert found is not None, "a job that is clean has a result"
         is_wanted = NOTIFY_END in wanted.on or (NOTIFY_FAIL in wanted.on and not found.success)
@@ -280,7 +280,7 @@ def _read(key: str, variables: Any) -> JobNotification:
     return JobNotification(int(jobid), event, msgspec.convert(variables, dict[str, str]))
 
 
-def _variables(job: Job, event: str, end: str, status: str, said: str) -> dict[str, str]:
+def _variables(job: JobSummary, event: str, end: str, status: str, said: str) -> dict[str, str]:
     name = printable(job.name).encode("ascii", "replace").decode()  # it is the subject of a mail, too
     return {
         "FLUXSCHED_JOBID": format_f58(job.id),

@@ -19,7 +19,7 @@ import msgspec
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.programs import PROGRAM_PATH
-from fluxsched.jobs.job import Job
+from fluxsched.jobs.job import JobSummary
 from fluxsched.services.job_effects import JobEvents
 from fluxsched.system.files import user_name
 from fluxsched.system.log import logger
@@ -44,7 +44,7 @@ class NotifyProgram:
     """Runs the program, and writes events to it."""
 
     def __init__(
-        self, turns: Turns, words: Sequence[str], environment: Mapping[str, str], job: Callable[[int], Job], *,
+        self, turns: Turns, words: Sequence[str], environment: Mapping[str, str], job: Callable[[int], JobSummary], *,
         queue_bytes_max: int = NOTIFY_QUEUE_BYTES_MAX, again_s: float = NOTIFY_AGAIN_S,
     ) -> None:  # fmt: skip
         """Start the program, within the loop of the turns; `job` returns a job that is known."""

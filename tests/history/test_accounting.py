@@ -104,7 +104,7 @@ class World(ByHand):
 
 
 def job(end_s, duration_s, *, wait_s=10.0, **values):
-    found = Job(1, QUEUE, None, ncores=4, ngpus=2, properties="gpu\nib", sharing=Sharing(bank="optics"), **values)
+    found = Job(1, QUEUE, ncores=4, ngpus=2, properties="gpu\nib", sharing=Sharing(bank="optics"), **values)
     found.t_inactive, found.t_run, found.t_submit = end_s, end_s - duration_s, end_s - duration_s - wait_s
     gpus = GpuUsage(2, 1.6 * duration_s, 0.4 * duration_s, 7)
     found.usage = Usage(duration_s, 3.0 * duration_s, 0.2 * duration_s, 1, gpus=gpus)

@@ -9,7 +9,7 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
-from fluxsched.jobs.job import sched_jobspec
+from fluxsched.jobs.job import NO_REQUEST, JobSummary, sched_jobspec
 from fluxsched.jobs.manager import JobManager, read
 from fluxsched.jobs.queues import JobQueue, QueueConfig
 from fluxsched.jobs.requests import EXCEPTIONS_MAX, JOBS_ACTIVE_MAX, NAME_CHARS_MAX, NOTE_CHARS_MAX, check_submitted
@@ -70,7 +70,8 @@ def test_one_job_is_four_rows(world, r_of, spec):
     assert world.state(7) is State.INACTIVE
     job = world.job(7)
     assert (job.t_submit, job.t_run, job.t_cleanup, job.t_inactive) == (102.0, 103.0, 105.0, 105.0)
-    assert (job.jobspec, job.raw, job.R, job.recent_events) == (None, None, None, ())
+    assert (job.jobspec, job.dependencies, job.request) == (None, None, NO_REQUEST)
+    assert type(job) is JobSummary
 
 
 def test_partial_release_frees_part_by_part(world, r_of):

@@ -22,8 +22,8 @@ from tests.generated.share import examples
 ids = Idset.parse
 REPRODUCED = (
     "id", "userid", "urgency", "priority", "flags", "state", "t_submit", "t_run", "t_cleanup", "t_inactive", "ranks",
-    "held", "freed", "started", "status", "exceptions", "fatal", "ncores", "nodelist", "starttime_s", "expiration_s",
-    "duration_s", "name", "command", "ntasks", "usage", "t_first", "attempt", "next_id", "sharing",
+    "started", "status", "exceptions", "fatal", "ncores", "nodelist", "expiration_s", "duration_s", "name", "command",
+    "ntasks", "usage", "t_first", "attempt", "next_id", "sharing",
 )  # fmt: skip
 
 
@@ -34,7 +34,9 @@ def snapshot(job):
     if job.state >= RUN:
         found["annotations"] = job.annotations or None
     if job.state is not INACTIVE:
-        found |= {"overrides": job.overrides, "R": job.R, "story": job.recent_events}
+        found |= {
+            name: getattr(job, name) for name in ("overrides", "R", "held", "freed", "starttime_s", "recent_events")
+        }
     return found
 
 

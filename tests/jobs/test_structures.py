@@ -76,7 +76,7 @@ PAIRS = [(state, event) for state in State for event in sorted(EVENTS)]
 
 
 def job_in(state):
-    job = Job(1, JobQueue(QueueConfig()), None)
+    job = Job(1, JobQueue(QueueConfig()))
     job.state = state
     return job
 

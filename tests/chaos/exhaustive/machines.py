@@ -522,9 +522,9 @@ class JobsMachine:
 
     def _asked_of(self, jobid: int) -> Symbol:
         if jobid not in self._asked:  # it is being submitted
-            raw = self.manager.jobs.active[jobid].raw
-            assert raw is not None
-            system = raw["attributes"]["system"]
+            jobspec = self.manager.jobs.active[jobid].jobspec
+            assert jobspec is not None
+            system = jobspec.raw["attributes"]["system"]
             hosts = system["constraints"]["hostlist"]
             self._asked[jobid] = system["queue"], mask({int(host[1:]) for host in hosts})
         return self._asked[jobid]

@@ -62,7 +62,7 @@ def _sizes(data: bytes) -> None:
         with suppress(FluxschedError):
             told.step(kind, value)
         told.manager.check()
-    job = told.manager.jobs.get(1)
+    job = told.manager.jobs.active[1]
     again = replayed(1, told.events, told.R)
     assert (again.R, again.held, again.going, again.sizes) == (job.R, job.held, job.going, job.sizes)
     changes = SizeChanges(lambda: told.R).take(told.events)
