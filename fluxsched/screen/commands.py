@@ -28,7 +28,7 @@ from fluxsched.system.clock import SystemClock
 from fluxsched.views.feeds import Body, after
 from fluxsched.views.jobs import PENDING, JobRow
 from fluxsched.views.machine import drain_text, outage_text
-from fluxsched.views.words import context_text, duration_text, time_text, user_name
+from fluxsched.views.words import context_text, span_text, time_text, user_name
 
 SORT_KEYS = "123456789abcdefghijklmnop"
 JOBS_ON_MAX = 100
@@ -591,7 +591,7 @@ def value_text(name: str, value: Any) -> str:
     if name in _TIMES and isinstance(value, int | float):
         return time_text(value) if value else "none"
     if name in _DURATIONS and isinstance(value, int | float):
-        return duration_text(value) if value else "unlimited"
+        return span_text(value) if value else "unlimited"
     if name == "userid" and isinstance(value, int):
         return f"{user_name(value)} ({value})"
     if isinstance(value, Mapping):
@@ -695,7 +695,7 @@ def target_sheets(picture: Picture, ranks: Idset, rows: Sequence[JobRow], refuse
 
 def _job(row: JobRow) -> list[Run]:
     left = f"{id_text(row):>14} {user_name(row.info['userid']):<8} "
-    return [(left, ""), (f"{row.status_abbrev():<2} ", "good"), (f"{duration_text(row.runtime_s()):>7} ", ""),
+    return [(left, ""), (f"{row.status_abbrev():<2} ", "good"), (f"{span_text(row.runtime_s()):>7} ", ""),
             (printable(f"{row.info['name']} on {row.info.get('nodelist') or row.info.get('ranks')}"), "")]  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError
 from fluxsched.screen.look import KeyUse, Pane, Run, TerminalLook, cell, refusal, wrapped
 from fluxsched.views.machine import ARRANGEMENTS, LiveMachine, MapDrawing, MapRun, draw_map, kind_words
-from fluxsched.views.words import duration_text, rounded, time_text
+from fluxsched.views.words import rounded, span_text, time_text
 
 MARKS_MAX = 2048
 """Tagged targets that are marked on the map; how many there are stands in the title."""
@@ -308,7 +308,7 @@ class FiguresBar(Pane):
         if said.targets is not None:
             counts = self._counts(said.targets)
             runs = next((one for one in counts if sum(cell_len(text) for text, _ in one) <= width), counts[-1])
-        up = "" if said.up_s is None else f" up {duration_text(round(said.up_s))}"
+        up = "" if said.up_s is None else f" up {span_text(round(said.up_s))}"
         name: list[Run] = [(" fluxsched ", "bold"), (f"{printable(said.name)}{up}  ", "dim")]
         if sum(cell_len(text) for text, _ in [*name, *runs]) + len(self.clock) + 2 <= width:
             runs = [*name, *runs]
@@ -374,7 +374,7 @@ class FiguresBar(Pane):
             used = sum(len(run[0]) for run in runs)
             runs.append((f"  {text if used + len(text) + 2 <= width else short}", "dim"))
         if said.wait_median_s is not None and width >= 100:
-            runs.append((f"   median wait {duration_text(said.wait_median_s)}", "dim"))
+            runs.append((f"   median wait {span_text(said.wait_median_s)}", "dim"))
         return self.look.strip(runs, width)
 
 

@@ -19,7 +19,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.screen.look import Pane, Run, TerminalLook, cell
 from fluxsched.views.jobs import PENDING, RUNNING, JobRow, queue_reason
-from fluxsched.views.words import duration_text, user_name
+from fluxsched.views.words import span_text, user_name
 
 HEAD_LINES = 2
 """A title and the columns' headings."""
@@ -287,23 +287,27 @@ def id_text(row: JobRow) -> str:
     return format_f58(row.info["id"], ascii=row.is_ascii)
 
 
+def _narrow(duration_s: float) -> str:
+    return span_text(duration_s).replace(" ", "")
+
+
 def time_shown(row: JobRow) -> str:
     """Return the run time of a job; of a pending job the time until its estimated start, with a `~`."""
     if row.info["state"] in PENDING:
         return ""
-    return duration_text(row.runtime_s())
+    return _narrow(row.runtime_s())
 
 
 def start_shown(row: JobRow) -> str:
     """In how long a job that waits starts by its scheduler's estimate."""
     estimate_s = row.estimate_s()
-    return "" if not estimate_s else "~" + duration_text(max(0.0, round(estimate_s - row.now_s)))
+    return "" if not estimate_s else "~" + _narrow(max(0.0, round(estimate_s - row.now_s)))
 
 
 def left_shown(row: JobRow) -> str:
     """Return the time that a running job has left, or the time limit of a pending one."""
     left_s = row.remaining_s() if row.info["state"] in RUNNING else row.info.get("duration") or 0.0
-    return duration_text(round(left_s) if left_s > 10 else left_s) if left_s else ""
+    return _narrow(left_s) if left_s else ""
 
 
 def is_held(row: JobRow) -> bool:
@@ -338,7 +342,7 @@ JOB_COLUMNS = (
                 lambda row: row.info.get("ncores"), shown_from=90, fits=True),
     TableColumn("TIME", time_shown, 6, ">", _row_style, JobRow.runtime_s),
     TableColumn("LEFT", left_shown, 6, ">", _row_style, lambda row: row.remaining_s() or None, shown_from=86),
-    TableColumn("START", start_shown, 6, ">", lambda row: "info", JobRow.estimate_s,
+    TableColumn("START", start_shown, 7, ">", lambda row: "info", JobRow.estimate_s,
                 shown_from=66),
     TableColumn("REASON OR NODES", JobRow.reason, 10, "<", lambda row: "dim" if row.info["state"] in RUNNING else "",
                 JobRow.reason, share=4),

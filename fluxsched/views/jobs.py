@@ -15,7 +15,7 @@ from fluxsched.core.batch import ADDRESS_KEY
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.text import counted
 from fluxsched.errors import InvalidValue
-from fluxsched.views.words import duration_text, rounded, size_text, time_text
+from fluxsched.views.words import duration_text, rounded, size_text, span_text, time_text
 
 PENDING = ("NEW", "DEPEND", "PRIORITY", "SCHED")
 RUNNING = ("RUN", "CLEANUP")
@@ -209,7 +209,7 @@ def queue_limits(
             f"{used[key]} of {limit[key]} {key}" if key in used else f"at most {limit[key]} {key}"
             for key in ("running", "waiting", "nodes", "cores", "gpus") if key in limit
         ]  # fmt: skip
-        parts += [f"at most {duration_text(limit['minutes'] * 60)} a job"] if "minutes" in limit else []
+        parts += [f"at most {span_text(limit['minutes'] * 60)} a job"] if "minutes" in limit else []
         found.append(f"{whose}{whose and ': '}{', '.join(parts)}")
     return found
 
@@ -217,7 +217,7 @@ def queue_limits(
 def _job_limits(status: Mapping[str, Any]) -> str:
     """Return the limits of the queue on one job in words; empty if there are none."""
     least, most = status.get("nnodes_min"), status.get("nnodes_max")
-    parts = [duration_text(status["duration_max"])] if status.get("duration_max") else []
+    parts = [span_text(status["duration_max"])] if status.get("duration_max") else []
     if least is not None or most is not None:
         parts.append(f"{least or 1}-{'' if most is None else most} nodes")
     parts += [f"{status[key]} {word}" for key, word in (("ncores_max", "cores"), ("ngpus_max", "gpus"))
@@ -313,7 +313,7 @@ def efficiency(
 
 def _compared(info: Mapping[str, Any], usage: Mapping[str, Any] | None, memory_bytes: int | None) -> Efficiency:
     limit_s, asked_cores = info.get("duration") or 0.0, info.get("ncores")
-    memory, limit = "-" if memory_bytes is None else size_text(memory_bytes), duration_text(limit_s) if limit_s else "-"
+    memory, limit = "-" if memory_bytes is None else size_text(memory_bytes), span_text(limit_s) if limit_s else "-"
     if usage is None:
         asked = {"cores": str(asked_cores or NOT_KNOWN), "CPU time": NOT_KNOWN, "memory": memory, "time": limit}
         return Efficiency([UsedLine(name, text, NOT_KNOWN, "") for name, text in asked.items()], [])
@@ -325,9 +325,9 @@ def _compared(info: Mapping[str, Any], usage: Mapping[str, Any] | None, memory_b
     of_memory = peak["max_rss_bytes"] / memory_bytes if memory_bytes and "is_part" not in peak else None
     lines = [
         UsedLine("cores", rounded(cores) if cores else NOT_KNOWN, used_cores, _percent(part)),
-        UsedLine("CPU time", duration_text(held_s) if held_s else NOT_KNOWN, duration_text(used_s), _percent(part)),
+        UsedLine("CPU time", span_text(held_s) if held_s else NOT_KNOWN, span_text(used_s), _percent(part)),
         UsedLine("memory", memory, peak_text(peak) + peak.get("is_part", ""), _percent(of_memory)),
-        UsedLine("time", limit, duration_text(wall_s), _percent(wall_s / limit_s if limit_s else None)),
+        UsedLine("time", limit, span_text(wall_s), _percent(wall_s / limit_s if limit_s else None)),
     ]
     if lost:
         told = f"what {counted(lost, 'task')} used is not known: their host is lost, or does not answer"
@@ -338,7 +338,7 @@ def _compared(info: Mapping[str, Any], usage: Mapping[str, Any] | None, memory_b
     if is_long and of_memory is not None and of_memory < ADVISED_BELOW:
         advice.append(f"asked {memory} of memory, used {peak_text(peak)}: ask for less")
     if info.get("result") == "COMPLETED" and limit_s > ADVISED_FROM_S and wall_s < ADVISED_BELOW * limit_s:
-        advice.append(f"asked {limit}, ran {duration_text(wall_s)}: with a shorter limit it may start earlier")
+        advice.append(f"asked {limit}, ran {span_text(wall_s)}: with a shorter limit it may start earlier")
     return Efficiency(lines, advice)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 MILLISECONDS_BELOW_S = 0.1
@@ -49,6 +50,19 @@ def duration_text(duration_s: float) -> str:
     if 0 < duration_s < MILLISECONDS_BELOW_S:
         return f"{rounded(duration_s * 1000)}ms"
     return f"{rounded(duration_s)}s"
+
+
+def span_text(duration_s: float) -> str:
+    """Return a duration in its two largest units, for page and screen: `1m 4s`, `2h 20m`, `3d`; see `duration` of
+    words.js.
+    """
+    if duration_s == float("inf"):
+        return "infinity"
+    for (unit_s, unit), (part_s, part) in pairwise((*_UNITS, (1, "s"))):
+        if round(duration_s) >= unit_s:
+            whole, rest = divmod(round(duration_s) // part_s, unit_s // part_s)
+            return f"{whole}{unit}{f' {rest}{part}' if rest else ''}"
+    return f"{rounded(duration_s * 1000)}ms" if 0 < duration_s < 1 else f"{round(duration_s)}s"
 
 
 def size_text(size_bytes: float) -> str:

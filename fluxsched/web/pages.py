@@ -38,7 +38,7 @@ from fluxsched.system.clock import SystemClock, local_moment
 from fluxsched.views.feeds import ROWS_MAX
 from fluxsched.views.follower import Follower, Subscription, TooManyFeeds, ViewMessage
 from fluxsched.views.machine import states_table
-from fluxsched.views.words import duration_text, iso_text, user_name
+from fluxsched.views.words import iso_text, span_text, user_name
 from fluxsched.web.access import wants_json
 
 
@@ -248,7 +248,7 @@ def templates() -> Environment:
         loader=PackageLoader("fluxsched.web"), autoescape=True, undefined=StrictUndefined, auto_reload=False,
         trim_blocks=True,
     )  # fmt: skip
-    found.filters |= {"moment": local_moment, "duration": duration_text, "size": _size, "printable": printable}
+    found.filters |= {"moment": local_moment, "duration": span_text, "size": _size, "printable": printable}
     found.globals["TIMES"] = TIMES
     return found
 

@@ -176,7 +176,7 @@ async def test_the_urgency_stays_within_its_bounds() -> None:
 
 def test_a_job_that_waits_shows_the_start_that_its_scheduler_said_when_asked() -> None:
     [row] = rows(1, state="SCHED", estimate=90.0)
-    assert start_shown(row) == "~1.5m"
+    assert start_shown(row) == "~1m30s"
     [held] = rows(1, state="SCHED", estimate=90.0, urgency=0)
     assert start_shown(held) == ""
 

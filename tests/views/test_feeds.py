@@ -407,7 +407,7 @@ async def test_the_use_of_a_queue_is_left_out_where_it_is_not_known(following: F
     spoken.answers["job-manager.running"]["left_out"] = 1
     async with following, following.subscribe("queues") as viewer:
         batch, debug = (await whole_of(viewer))["queues"]
-    told = "1 of 5 running, at most 8 nodes, at most 64 cores, at most 1.5h a job"
+    told = "1 of 5 running, at most 8 nodes, at most 64 cores, at most 1h 30m a job"
     assert (batch["limits"], debug["limits"]) == ([told], [])
     spoken.answers |= queue_answers({"queue": "*", "user": "*", "running": 5, "waiting": 2})
     spoken.answers["instance.metrics"] = RPCError("not for guests", errno.EPERM)

@@ -137,9 +137,9 @@ async def test_the_history_has_its_steps(page: Any) -> None:
         "samples": samples, "report": None, "intervals": [["1,3-4", "drained", 90.0, 180.0, "fan"]], "now": 700.0
     }  # fmt: skip
     body = (await page.ask("GET /history")).body
-    assert cells(body, "7</td>")[1:] == ["3", "75%", "7", "6", "2", "1.5m", "2m"]
+    assert cells(body, "7</td>")[1:] == ["3", "75%", "7", "6", "2", "1m 30s", "2m"]
     assert cells(body, "1,3-4")[1:3] == ["3", "drained"]
-    assert cells(body, "1,3-4")[4:] == ["1.5m", "fan"]
+    assert cells(body, "1,3-4")[4:] == ["1m 30s", "fan"]
 
 
 async def test_a_form_says_when_jobs_of_some_sizes_would_start(page: Any) -> None:

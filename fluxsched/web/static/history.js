@@ -78,7 +78,7 @@ class History {
       begin: since, end: until, now, panels: panelsOf(samples),
       spans: outages(samples),
     });
-    setText(this.note, samples.t.length ? `Steps of ${duration(samples.step)}; shaded: targets out of use, the stronger the more.` : "Nothing was sampled in this time yet: the instance samples once a minute.");
+    setText(this.note, samples.t.length ? `Steps of ${duration(samples.step)}: cores and numbers of jobs are their means. Shaded: targets out of use, the stronger the more.` : "Nothing was sampled in this time yet: the instance samples once a minute.");
   }
 }
 

@@ -114,7 +114,7 @@ def test_groups_say_who_acquired_what_and_what_leaves(browser: Any, show: Show) 
     browser.said("[data-key=default]", f"8 targets2 leavingAcquired by{MARKUP}")
     browser.said("[data-key=default]", "3 running, 7 waiting, stopped")
     browser.said("[data-key=default]", f"Leaves when these end: {MARKUP} (ann, no limit)")
-    browser.said("[data-key=default]", "short (bob, at most 1.5m more)")
+    browser.said("[data-key=default]", "short (bob, at most 1m 30s more)")
     browser.said("[data-key=lab]", "2 awaited")
     assert browser.grave_faults() == []
 
@@ -162,13 +162,21 @@ def test_the_history_is_charts_and_tables(browser: Any, show: Show) -> None:
     show("history", history(30))
     titles = browser.until("all('.panel-chart .title').length && all('.panel-chart .title').map(t => t.textContent)")
     assert titles == ["Cores in use", "Jobs waiting", "Jobs running", "Wait of started jobs", "Jobs per 1m"]
-    browser.said(".panel-chart .value", "96 · 96")
+    browser.said(".panel-chart figcaption", "Cores in usein use 96usable 96")
     assert browser.script("all('.panel-chart:first-child .shade').length") == 1
     assert "last 96" in browser.script("one('.panel-chart svg').getAttribute('aria-label')")
+    assert browser.script("all('.panel-chart .key.dotted').map(key => key.firstChild.textContent).join()") == "usable"
+    top = (
+        "Math.min(...all('.panel-chart')[3].querySelector('.line.hue-2').getAttribute('d').match(/(?<=[V ])[0-9.]+/g))"
+    )
+    assert browser.script(top) > browser.script(
+        "Number(all('.panel-chart')[3].querySelector('.cursor').getAttribute('y1'))"
+    )
     browser.find(".panels").send_keys("\ue012")
     browser.until("one('.cursor').getAttribute('visibility') === 'visible'")
+    assert ":" in browser.text(".panel-chart .when")
     report = browser.script("[...one('#report tbody tr').children].map(c => c.textContent)")
-    assert report == [MARKUP, "5", "2.0", "", "0", "1.02m", "", "1.5m", "1"]
+    assert report == [MARKUP, "5", "2.0", "", "0", "1m 1s", "", "1m 30s", "1"]
     browser.said("#outages tbody", "3-108drained")
     assert browser.script("all('#steps tbody tr').length") == 30
     assert browser.grave_faults() == []

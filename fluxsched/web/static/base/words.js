@@ -13,17 +13,19 @@ export function count(value, one, many = `${one}s`) {
   return `${number(value)} ${value === 1 ? one : many}`;
 }
 
-/** @type {[number, string][]} */
-const UNITS = [[DAY_S, "d"], [3600, "h"], [60, "m"]];
-const MILLISECONDS_BELOW_S = 0.1;
+/** Units with the next smaller ones. @type {[number, string, number, string][]} */
+const UNITS = [[DAY_S, "d", 3600, "h"], [3600, "h", 60, "m"], [60, "m", 1, "s"]];
 
-/** Seconds as everywhere else in fluxsched (RFC 23): about three digits of the largest unit that fits: "12s", "1.5m", "2.33h". */
+/** Seconds in the two largest units, as `span_text` of views/words.py: "12s", "1m 4s", "2h 19m", "3d"; below one second "14ms". */
 export function duration(seconds) {
   if (!(seconds >= 0)) return "";
   if (seconds === Infinity) return "infinity";
-  for (const [unit_s, unit] of UNITS) if (seconds >= unit_s) return rounded(seconds / unit_s) + unit;
-  if (seconds > 0 && seconds < MILLISECONDS_BELOW_S) return `${rounded(1000 * seconds)}ms`;
-  return `${rounded(seconds)}s`;
+  for (const [unit_s, unit, part_s, part] of UNITS) {
+    if (Math.round(seconds) < unit_s) continue;
+    const parts = Math.floor(Math.round(seconds) / part_s), each = unit_s / part_s, rest = parts % each;
+    return `${Math.floor(parts / each)}${unit}${rest ? ` ${rest}${part}` : ""}`;
+  }
+  return seconds > 0 && seconds < 1 ? `${rounded(1000 * seconds)}ms` : `${Math.round(seconds)}s`;
 }
 
 function rounded(value) {

@@ -4,10 +4,11 @@
 
 import { element, setText } from "../base/dom.js";
 import { drawingsPicture } from "./picture.js";
-import { durationTicks, elapsed, linear, logarithmic, numberTicks, shortNumber, timeText, timeTicks } from "./scale.js";
+import { axisNumber, durationTicks, elapsed, linear, logarithmic, numberText, numberTicks, timeText, timeTicks } from "./scale.js";
 import { svg } from "./svg.js";
 
 const LEFT = 56, RIGHT = 12, TOP = 6, AXIS = 20;
+const HEADROOM = 4; // above the highest value, for the width of its line
 
 export class Panels {
   /** `options`: `ofDay` (times are of the day, else since the beginning), `height` (of a panel, in pixels), `label`. */
@@ -48,18 +49,18 @@ export class Panels {
   }
 
   row(panel, highestValue, last) {
-    const value = element("span", { class: "value" });
-    const swatches = panel.lines.filter((line) => line.name).map((line) =>
-      element("span", { class: `key ${line.hue ?? ""}` }, line.name));
-    const head = element("figcaption", {}, element("span", { class: "title" }, panel.title), ...swatches, value);
+    const values = panel.lines.map(() => element("span", { class: "value" })), when = element("span", { class: "when" });
+    const legend = panel.lines.map(({ name, hue = "", dotted }, at) =>
+      (name ? element("span", { class: `key ${hue} ${dotted ? "dotted" : ""}` }, name, " ", values[at]) : values[at]));
+    const head = element("figcaption", {}, element("span", { class: "title" }, panel.title), ...legend, when);
     const drawing = this.drawing(panel, highestValue, last);
-    return { root: element("figure", { class: "panel-chart" }, head, drawing.root), value, panel, cursor: drawing.cursor };
+    return { root: element("figure", { class: "panel-chart" }, head, drawing.root), values, when, panel, cursor: drawing.cursor };
   }
 
   drawing(panel, highestValue, last) {
     const { height, ofDay } = this.options, { begin, end, spans, now } = this.data, width = this.width;
     const bottom = TOP + height, top = highestValue > 0 ? highestValue : 1;
-    const y = panel.logarithmic ? logarithmic(top, bottom, TOP) : linear(0, top * 1.04, bottom, TOP);
+    const y = panel.logarithmic ? logarithmic(top, bottom, TOP + HEADROOM) : linear(0, top, bottom, TOP + HEADROOM);
     const root = svg("svg", {
       width, height: bottom + (last ? AXIS : 3), role: "img", "aria-label": this.words(panel),
     });
@@ -74,8 +75,8 @@ export class Panels {
         root.append(svg("text", { x, y: bottom + 15, "text-anchor": "middle" }, text));
       }
     }
-    const tickText = panel.logarithmic ? elapsed : panel.text ?? shortNumber;
     const ticks = panel.logarithmic ? spaced(durationTicks(top), y) : numberTicks(top, Math.max(2, height / 32));
+    const tickText = panel.logarithmic ? elapsed : panel.text ?? axisNumber(ticks.at(-1));
     for (const tick of ticks) {
       const at = Math.round(y(tick)) + 0.5;
       root.append(svg("line", { class: tick === 0 ? "base" : "grid", x1: LEFT, x2: width - RIGHT, y1: at, y2: at }));
@@ -117,7 +118,7 @@ export class Panels {
   }
 
   words(panel) {
-    const text = panel.text ?? shortNumber;
+    const text = panel.text ?? numberText;
     const parts = panel.lines.map((line) => {
       const values = line.points.map(([, value]) => value).filter((value) => value !== null && value !== undefined);
       const last = values.at(-1);
@@ -150,15 +151,15 @@ export class Panels {
   /** The line of the pointer, and what the values are there. */
   move(time) {
     this.cursor = time;
-    this.rows?.forEach(({ panel, value, cursor }, at) => {
+    this.rows?.forEach(({ panel, values, when, cursor }, at) => {
       cursor.setAttribute("visibility", time === null ? "hidden" : "visible");
       if (time !== null) for (const side of ["x1", "x2"]) cursor.setAttribute(side, this.x(time));
-      const parts = panel.lines.map((line) => {
-        const there = time === null ? line.points.findLast(([, each]) => each !== null)?.[1] : valueAt(line.points, time);
-        return there === null || there === undefined ? "–" : (panel.text ?? shortNumber)(there);
+      setText(when, time !== null && at === 0 ? timeText(time, this.options.ofDay) : "");
+      panel.lines.forEach((line, each) => {
+        const there = time === null ? line.points.findLast(([, known]) => known !== null)?.[1] : valueAt(line.points, time);
+        const isKnown = there !== null && there !== undefined;
+        setText(values[each], time === null && panel.quiet ? "" : isKnown ? (panel.text ?? numberText)(there) : "–");
       });
-      const when = time !== null && at === 0 ? `${timeText(time, this.options.ofDay)} · ` : "";
-      setText(value, time === null && panel.quiet ? "" : when + parts.join(" · "));
     });
   }
 }

@@ -79,17 +79,15 @@ export function timeText(time, ofDay = true) {
 }
 
 /** A number for people: thousands apart, as many digits as matter. */
-function numberText(value) {
+export function numberText(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "";
   const size = Math.abs(value);
   const digits = size >= 100 || Number.isInteger(value) ? 0 : size >= 10 ? 1 : 2;
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
 
-/** The same for an axis: 12k, 3M. */
-export function shortNumber(value) {
-  const size = Math.abs(value);
-  if (size >= 1e6) return `${numberText(value / 1e6)}M`;
-  if (size >= 1e4) return `${numberText(value / 1e3)}k`;
-  return numberText(value);
+/** The same for an axis up to `highest`, all in one unit: 5k, 10k; 0.5M, 1M. */
+export function axisNumber(highest) {
+  const [unit, letter] = highest >= 1e6 ? [1e6, "M"] : highest >= 1e4 ? [1e3, "k"] : [1, ""];
+  return (value) => (value ? numberText(value / unit) + letter : "0");
 }

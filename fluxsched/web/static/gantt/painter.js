@@ -1,9 +1,10 @@
 // What a Gantt chart looks like. From below: shaded times of targets that are out, bars (solid so far, paler up to their
 // limit), planned bars (hatched if promised, outlined if forecast), then edges, labels, axes and the line of now.
 
+import { number } from "../base/words.js";
 import { END, endOf, ID, KIND, NAME, runsOf, START } from "./bars.js";
 import { inkOn, property } from "../charts/palette.js";
-import { linear, numberTicks, shortNumber, timeTicks } from "../charts/scale.js";
+import { linear, numberTicks, timeTicks } from "../charts/scale.js";
 
 const LEFT = 62, RIGHT = 10, TOP = 26, LINE = 18, OVERVIEW = 44;
 
@@ -315,7 +316,7 @@ export class Painter {
     for (const rank of ticks) {
       const y = this.y(rank + 0.5);
       if (y < plot.top + 5 || y > plot.bottom - 5) continue;
-      context.fillText(shortNumber(rank), plot.left - 8, y);
+      context.fillText(number(rank), plot.left - 8, y);
     }
   }
 
