@@ -125,7 +125,7 @@ def _written(done: tuple[str, str]) -> str:
     [
         ("ƒSq5amd: completed", "ƒ2x: completed", True),
         ("a  R 0.4306s vm", "a R   1.2m vm", True),
-        ("fake3 is down", "fake2 is down", False),
+        ("fake3 is out of service", "fake2 is out of service", False),
         ("4 nodes", "3 nodes", False),
         ("b\na", "a\n\nb", True),
         ("a\na", "a", False),

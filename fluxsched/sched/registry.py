@@ -171,9 +171,9 @@ def known_policies() -> list[str]:
 
 
 def says(policy: object) -> str:
-    """Return the purpose of a policy or its class in one line, the first of its docstring."""
+    """Return the purpose of a policy or its class in one line, the first of its docstring, without marks of code."""
     lines = (inspect.getdoc(policy if isinstance(policy, type) else type(policy)) or "").splitlines()
-    return lines[0] if lines else ""
+    return lines[0].replace("`", "") if lines else ""
 
 
 def check_class(cls: object) -> None:

@@ -107,7 +107,7 @@ def test_why_a_job_waits(named: Any, until: Any) -> None:
     holder = named.running("-N1", "-x", "--requires", "ssd", "sleep", "100")
     named("resource", "drain", "3", "fan")
     why("-N2", "--requires", "ssd", want="needs 2 nodes of 1 slot of 1 core with ssd; 1 node fits now, 1 node is busy")
-    why("-N4", want="needs 4 nodes of 1 slot of 1 core; 2 nodes fit now, fake3 is down, 1 node is busy")
+    why("-N4", want="needs 4 nodes of 1 slot of 1 core; 2 nodes fit now, fake3 is out of service, 1 node is busy")
     named("resource", "undrain", "3")
     named("cancel", holder)
 

@@ -25,7 +25,7 @@ def test_pending_jobs_outlive_reload_exclude_include_and_assign(daemon: Any, unt
     here = daemon("--fake", "4x2")
     here("resource", "drain", "0", "weather")
     waiting = here.submit("-N4", "true")
-    until(lambda: "fake0 is down" in reason(here, waiting))
+    until(lambda: "fake0 is out of service" in reason(here, waiting))
     (here.directory / "more.json").write_text(inventory("0-7"))
     here("resource", "reload", "more.json")
     here("resource", "exclude", "3")
@@ -33,7 +33,7 @@ def test_pending_jobs_outlive_reload_exclude_include_and_assign(daemon: Any, unt
     why = here("job", "why", waiting).out
     assert "set aside" in why
     here("resource", "include", "3")
-    until(lambda: "fake0 is down" in reason(here, waiting))
+    until(lambda: "fake0 is out of service" in reason(here, waiting))
     here("resource", "assign", "0-3", "lab")
     until(lambda: "no node of the group matches; it had 4 until " in reason(here, waiting))
     here("module", "reload", "sched-fifo")

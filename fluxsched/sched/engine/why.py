@@ -228,7 +228,7 @@ class Forecast:
         if planned := [kept.jobid for _, kept in reservations(self._group) if kept.end_s == inf]:
             return _endless("planned", planned)
         if self._group.pool.down:
-            return "it needs nodes that are down"
+            return "it needs nodes that are out of service"
         return "no running job will release the resources it needs"
 
 

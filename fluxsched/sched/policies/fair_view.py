@@ -542,13 +542,13 @@ def limit_text(found: Blocked) -> Cause:
     name = "/".join(found.account)
     if found.limit == "cap":
         text = (
-            f"account {name} is at its cap: {found.used:.6g} of {found.bound:.6g} count as used by jobs that may not "
-            f"be preempted, and the job asks for {found.asks:.6g}"
+            f"account {name} is at its cap: jobs that may not be preempted use {found.used:,.6g} of {found.bound:,.6g} "
+            f"resources, and the job asks for {found.asks:,.6g}"
         )
     else:
         text = (
-            f"budget of {found.account[-1]}: {found.used:.6g} of {found.bound:.6g} resource minutes are charged, and "
-            f"the job would be charged {found.asks:.6g}"
+            f"budget of {found.account[-1]}: {found.used:,.6g} of {found.bound:,.6g} resource minutes are charged, and "
+            f"the job would be charged {found.asks:,.6g}"
         )
     return cause(text, WaitKind.LIMIT_OF_ACCOUNT)
 

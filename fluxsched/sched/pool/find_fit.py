@@ -247,7 +247,7 @@ def _available(pool: Pool, found: int, down: Idset, busy: int, thing: str = "nod
     parts = [f"{counted(found, thing)} {_are('fits', 'fit', found)} now" if found else "none is free"]
     if down:
         those = pool.source.named(down) if len(down) <= NODES_NAMED else counted(len(down), "node")
-        parts.append(f"{those} {_are('is', 'are', len(down))} down")
+        parts.append(f"{those} {_are('is', 'are', len(down))} out of service")
     if busy:
         parts.append(f"{counted(busy, 'node')} {_are('is', 'are', busy)} busy")
     return ", ".join(parts)

@@ -8,6 +8,8 @@ import {estimate, runtime, stateOf} from "./jobs.js";
 import {Terminal} from "./terminal.js";
 
 const CLOCK_S = 1;
+const ENDS = {finish: ["CLEANUP", "ending", "t_cleanup"], clean: ["INACTIVE", "ended", "t_inactive"]};
+const ORDER = ["RUN", "CLEANUP", "INACTIVE"];
 const HELD = 0;
 const DEFAULT = 16;
 const EXPEDITED = 31;
@@ -41,6 +43,7 @@ export function show(root, source) {
     addEvents(data.events ?? []);
     addOutput(data.output ?? []);
     if (!job) return;
+    for (const event of data.events ?? []) foretell(event);
     tellState();
     tellRecord();
     tellPlaces();
@@ -48,6 +51,12 @@ export function show(root, source) {
     tellUsage();
     tellActions();
     tellEnd();
+  }
+
+  /** What an event says of the job, whose record is asked for again a moment later. */
+  function foretell({name, timestamp}) {
+    const [state, word, time] = ENDS[name] ?? [];
+    if (ORDER.indexOf(job.state) < ORDER.indexOf(state)) job = {...job, state, status: state, word, [time]: job[time] ?? timestamp};
   }
 
   /* what it is */
@@ -146,8 +155,8 @@ export function show(root, source) {
   }
 
   function tellEnd() {
-    const isOver = job.state === "INACTIVE";
-    shown(bell, !isOver && window.isSecureContext && "Notification" in window); // elsewhere browsers deny it
+    const isOver = Boolean(job.result);
+    shown(bell, job.state !== "INACTIVE" && window.isSecureContext && "Notification" in window); // elsewhere browsers deny it
     if (!isOver || !isTelling) return;
     tells(false);
     const words = `${job.jobid} ${stateOf(job)[0]}`;

@@ -133,7 +133,7 @@ export function show(root, source) {
   function tellChosen() {
     const size = table.body.querySelectorAll("input:checked").length;
     setText(chosen, size ? `${count(size, "job")} chosen:` : "Tick jobs to hold, release or cancel them together.");
-    for (const button of root.querySelectorAll("#jobs-actions button")) button.hidden = !size;
+    for (const button of root.querySelectorAll("#jobs-actions > button")) button.hidden = !size;
   }
 
   const acting = root.querySelector("#chosen-jobs");
@@ -144,6 +144,12 @@ export function show(root, source) {
     const lines = picked.slice(0, NAMED_MAX).map((job) => `${job.jobid} ${job.name}: ${[stateOf(job)[0], job.nodelist].filter(Boolean).join(" on ")}`);
     if (picked.length > NAMED_MAX) lines.push(`and ${number(picked.length - NAMED_MAX)} more`);
     return {title: `${label} ${size}?`, text: lines.join("\n"), confirm: `${label} ${size}`, keep: picked.length > 1 ? "Keep them as they are" : "Keep it as it is"};
+  };
+  /** Jobs get back the urgency that each had. */
+  acting.undoing = (name, {ids, urgency}) => {
+    const changed = name === "urgency" ? ids.split(" ").map((jobid) => rows.get(jobid)).filter((job) => job && String(job.urgency) !== urgency) : [];
+    return [...new Set(changed.map((job) => job.urgency))].map((former) =>
+      ({ids: changed.filter((job) => job.urgency === former).map((job) => job.jobid).join(" "), urgency: String(former)}));
   };
   table.body.addEventListener("change", tellChosen);
   acting.addEventListener("reset", () => setTimeout(() => (tellChosen(), table.holdOrDraw())));

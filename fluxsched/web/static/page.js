@@ -106,7 +106,7 @@ function figures(news) {
   };
   const parts = [
     figure("utilisation", `${percent}%`, "of ", element("span", {"data-figure": "cores"}, number(said.cores)), " cores in use"),
-    figure("running", number(said.running), "running"),
+    figure("running", number(said.running), "jobs running"),
     figure("waiting", number(said.waiting), "waiting"),
   ];
   figure("cores", number(said.cores));

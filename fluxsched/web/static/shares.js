@@ -3,7 +3,7 @@
 
 import { element, setText, show as reveal } from "./base/dom.js";
 import { Table, numbers } from "./base/table.js";
-import { number } from "./base/words.js";
+import { duration } from "./base/words.js";
 import { bar } from "./charts/bar.js";
 
 export function show(root, source) {
@@ -46,8 +46,8 @@ class Shares {
 }
 
 function inForce(whole) {
-  const half = whole.half_life ? `, forgotten by half in ${number(Math.round(whole.half_life / 3600))} h` : "";
-  return `Turns go by ${whole.signal}${half}; shares are among ${whole.shares === "all" ? "all accounts" : "accounts that have jobs"}.`;
+  const past = whole.half_life ? ` (${whole.signal}: use of ${duration(whole.half_life)} ago counts half)` : "";
+  return `Next is the account that uses and used least of its share${past}; shares are among ${whole.shares === "all" ? "all accounts" : "accounts that have jobs"}.`;
 }
 
 /** Accounts as lines, each below the one that it is in, banks before users, by name. */

@@ -60,7 +60,7 @@ def test_pending_reasons_are_annotated_only_when_they_change(bench):
     assert bench.why(4) == "waits its turn; 1 ahead of it in the queue"
     bench.did(bench.scheduler.went_offline(Idset.parse("2")))
     bench.free(1)
-    words = "1 node fits now, n2 is down, 1 node is busy"
+    words = "1 node fits now, n2 is out of service, 1 node is busy"
     assert bench.run() == []  # it has changed, but not much time has passed
     assert words in bench.why(3)
     bench.now_s += NOTICE_EVERY_S

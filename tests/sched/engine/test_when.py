@@ -85,7 +85,10 @@ def test_drained_and_planned_outages_are_honoured(four: Callable[..., Bench]) ->
     bench.cancel(2)
     bench.did(bench.scheduler.went_offline(Idset.parse("3"), bench.now_s))
     down = ask(bench, {"nodes": 4, "duration": 60.0}, {"nodes": 3, "duration": 60.0})
-    assert down == [StartEstimate(None, "not known: it needs nodes that are down"), StartEstimate(700.0, ALONE)]
+    assert down == [
+        StartEstimate(None, "not known: it needs nodes that are out of service"),
+        StartEstimate(700.0, ALONE),
+    ]
     bench.did(bench.scheduler.went_online(Idset.parse("3"), bench.now_s))
     planned = Outages([Outage("work", Idset.parse("2-3"), 400.0, 1000.0)])
     bench.did(bench.scheduler.updated("default", now_s=bench.now_s, outages=planned))

@@ -13,9 +13,9 @@ from tests.sched.site import Bench, limit, make_r, spec
 NAMED_MAX = limit("NAMED_MAX")
 
 FIFO = "fifo: Strict order: the first job that cannot start holds back all others."
-FIRSTFIT = "firstfit: Starts every job that fits, in `order`; others are skipped."
-EASY = "easy: The first job that cannot start has a reservation; others start, in `order`, if they do not delay it."
-CONSERVATIVE = "conservative: Every job has a reservation, made in `order`; others start early only if they delay none."
+FIRSTFIT = "firstfit: Starts every job that fits, in order; others are skipped."
+EASY = "easy: The first job that cannot start has a reservation; others start, in order, if they do not delay it."
+CONSERVATIVE = "conservative: Every job has a reservation, made in order; others start early only if they delay none."
 NEEDS_4 = "needs 4 exclusive nodes of 1 slot of 1 core; 2 nodes fit now, 2 nodes are busy"
 IN_THE_WAY = "fits now, but not for as long as it may run: job ƒ3 is to start in 100s"
 PLANNED = "as it is planned; sooner if running jobs end before their limits"
@@ -184,7 +184,7 @@ def test_jobs_of_another_group_are_not_in_the_way():
     bench.submit(1, nodes=1, exclusive=True, queue="lab")
     bench.submit(2, nodes=2, exclusive=True)
     bench.run()
-    assert why(bench, 2).when == "not known: it needs nodes that are down"
+    assert why(bench, 2).when == "not known: it needs nodes that are out of service"
 
 
 def test_a_job_does_not_block_itself():
@@ -225,11 +225,11 @@ def test_what_is_down():
     bench.grow("0-3", offline="3")
     bench.submit(1, nodes=4)
     bench.run()
-    reason = "needs 4 nodes of 1 slot of 1 core; 3 nodes fit now, n3 is down"
-    when = "not known: it needs nodes that are down"
+    reason = "needs 4 nodes of 1 slot of 1 core; 3 nodes fit now, n3 is out of service"
+    when = "not known: it needs nodes that are out of service"
     assert why(bench, 1) == Why(reason, f"first in line under {EASY}", when, kind=WaitKind.NO_ROOM)
     bench.did(bench.scheduler.went_offline(Idset.parse("0-2")))
-    assert why(bench, 1).reason.endswith("none is free, 4 nodes are down"), "of few alone the names are told"
+    assert why(bench, 1).reason.endswith("none is free, 4 nodes are out of service"), "of few alone the names are told"
 
 
 def test_a_constraint_that_no_free_target_meets():

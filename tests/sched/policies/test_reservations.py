@@ -152,7 +152,7 @@ def test_what_cannot_be_promised_any_more_is_taken_back_at_once():
     bench.did(bench.scheduler.went_offline(Idset.parse("3")))
     (told,) = bench.run()
     assert told.annotations["sched"]["t_estimate"] is None
-    assert "n3 is down" in told.annotations["sched"]["reason_pending"]
+    assert "n3 is out of service" in told.annotations["sched"]["reason_pending"]
     bench.did(bench.scheduler.went_online(Idset.parse("3")))
     assert bench.run() == []  # a promise may wait
 

@@ -60,7 +60,9 @@ def test_gangs_over_a_group_that_is_too_small_are_never_placed():
 def test_what_two_parts_share_counts_for_both():
     wanted = parts(part("a", 2, "0-2"), part("b", "2-9", "1-3"), part("c", 1))
     places = Places(make_r("0-4"), offline="4")
-    assert places.find(wanted) == Later(f"needs {wanted}; a, b and c need 5 nodes; 4 nodes fit now, n4 is down")
+    assert places.find(wanted) == Later(
+        f"needs {wanted}; a, b and c need 5 nodes; 4 nodes fit now, n4 is out of service"
+    )
     places.up("4")
     assert placed(places.find(wanted, "worst-fit")) == ["0-1", "2-3", "4"]
     places.bench.shrink("3")

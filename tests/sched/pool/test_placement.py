@@ -86,9 +86,11 @@ def test_reasons_are_words(places):
     places.down("1")
     places.take(request_of(cores=5, constraint=ssd))
     assert places.find(request_of(nodes=2, cores=4, constraint=ssd)) == Later(
-        "needs 2 nodes of 1 slot of 4 cores with ssd; none is free, n1 is down, 1 node is busy"
+        "needs 2 nodes of 1 slot of 4 cores with ssd; none is free, n1 is out of service, 1 node is busy"
     )
-    assert places.find(request_of(slots=30)) == Later("needs 30 slots of 1 core; 23 slots fit now, n1 is down")
+    assert places.find(request_of(slots=30)) == Later(
+        "needs 30 slots of 1 core; 23 slots fit now, n1 is out of service"
+    )
     places.up("1")
     places.take(request_of(gpus=1))
     assert places.find(request_of(nodes=2, gpus=1, exclusive=True)) == Later(

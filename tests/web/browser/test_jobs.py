@@ -8,7 +8,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
-from .conftest import MARKUP
+from .conftest import MARKUP, NOW_S
 
 NAMES = "all('#jobs-table tbody tr').map(r => r.children[3].textContent)"
 
@@ -156,6 +156,35 @@ def test_a_job_shows_its_record_events_and_output_as_text(browser: Any, jobs: di
     assert browser.script("all('#job-actions button').length") == 0
 
 
+def test_a_job_that_has_just_ended_does_not_run(quiet_browser: Any, jobs: dict[str, str]) -> None:
+    """Its record is asked for again a moment after its events have come."""
+    browser = quiet_browser
+    job = {
+        "jobid": jobs["runs"], "name": "runs", "user": "root", "state": "RUN", "status": "RUN", "word": "running",
+        "urgency": 16, "ntasks": 1, "t_submit": NOW_S - 20, "t_run": NOW_S - 10, "duration": 60.0,
+    }  # fmt: skip
+    cdp = browser.driver.execute_cdp_cmd
+    cdp("Network.enable", {})
+    cdp("Network.setBlockedURLs", {"urls": ["*/events*"]})
+    try:
+        browser.open(f"/jobs/{jobs['runs']}", is_live=False)
+        browser.driver.execute_async_script(
+            "const [job, done] = arguments;"
+            "const source = {whole: deed => (window.whole = deed), change: deed => (window.change = deed)};"
+            "const root = document.getElementById('view');"
+            "import('/static/job.js').then(view => (view.show(root, source), whole({job}), done()))",
+            job,
+        )
+        for name, word in (("start", "running"), ("finish", "ending"), ("clean", "ended")):
+            event = {"name": name, "timestamp": NOW_S - 4}
+            browser.script("change({events: [arguments[0]]})", event)
+            assert browser.text("#job-state") == word
+        assert "runtime6s" in browser.script("all('#record div').map(row => row.textContent)")
+        assert not browser.script("button('Cancel…', '#job-actions')")
+    finally:
+        cdp("Network.setBlockedURLs", {"urls": []})
+
+
 def test_output_has_colours_and_the_last_of_lines_written_anew_and_its_tasks(browser: Any) -> None:
     text = r"\033[1;31mred\033[0m plain\n10%%\r100%%\n\033[2Ktitle\033]0;x\007 <b>\n"
     jobid = browser.site.submit("colours", ["printf", text], ntasks=2, duration_s=60.0)
@@ -175,7 +204,8 @@ def test_output_has_colours_and_the_last_of_lines_written_anew_and_its_tasks(bro
 
 def test_several_jobs_are_held_and_canceled_at_once(browser: Any, jobs: dict[str, str]) -> None:
     for number in range(3):
-        browser.site.submit(f"several{number}", ["true"], nodes=64, cores_per_task=4, duration_s=600.0)
+        urgency = 16 if number else 20
+        browser.site.submit(f"several{number}", ["true"], urgency, nodes=64, cores_per_task=4, duration_s=600.0)
     browser.open("/jobs?text=several")
     browser.until(f"{NAMES}.length === 3")
     assert not browser.script("button('Cancel…', '#jobs-actions')")
@@ -188,6 +218,11 @@ def test_several_jobs_are_held_and_canceled_at_once(browser: Any, jobs: dict[str
     browser.said("#jobs-actions .answer", "held 2 jobs")
     browser.until("all('#jobs-table tbody tr').filter(row => row.textContent.includes('held')).length === 2")
     browser.until("all('#jobs-table input:checked').length === 0")
+    browser.button("Undo", "#jobs-actions").click()
+    browser.said("#jobs-actions .answer", "undone")
+    browser.until("all('#jobs-table tbody tr').every(row => !row.textContent.includes('held'))")
+    urgencies = browser.until("all('#jobs-table tbody tr').map(row => row.cells[12].textContent)")
+    assert sorted(urgencies) == ["16", "16", "20"]
     for box in boxes:
         box.click()
     browser.button("Cancel…", "#jobs-actions").click()

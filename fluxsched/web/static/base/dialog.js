@@ -35,11 +35,12 @@ export function ask({title, text = "", fields = [], confirm = "OK", keep = "Go b
 
 /**
  * Forms that act (`data-action`): with script they ask here and stay on the page; without it the server asks. A view may give
- * a form a `wording(label)`: what `ask` is to say of the button with that label.
+ * a form a `wording(label)`: what `ask` is to say of the button with that label; and an `undoing(name, fields)`: the fields of
+ * each action that undoes one.
  */
 export function forms(source) {
   document.addEventListener("submit", async (event) => {
-    const form = /** @type {HTMLFormElement & {wording?: (label: string) => object}} */ (event.target);
+    const form = /** @type {HTMLFormElement & {wording?: (label: string) => object, undoing?: (name: string, fields: object) => object[]}} */ (event.target);
     if (!form.dataset.action) return;
     event.preventDefault();
     const button = /** @type {HTMLButtonElement} */ (event.submitter);
@@ -50,9 +51,21 @@ export function forms(source) {
     const label = button.textContent.replace("…", "");
     const asked = {title: button.dataset.title ?? form.dataset.title, text: words, confirm: label, ...form.wording?.(label)};
     if (!(await ask({...asked, danger: button.classList.contains("danger")}))) return;
-    if (await acted(source, name, fields, button, shown)) for (const box of form.querySelectorAll("input[name=ids]")) box.checked = false;
+    const undoing = form.undoing?.(name, fields) ?? [];
+    if (await acted(source, name, fields, button, shown)) {
+      for (const box of form.querySelectorAll("input[name=ids]")) box.checked = false;
+      if (undoing.length) shown.append(" ", undoButton(source, name, undoing, shown));
+    }
     form.dispatchEvent(new Event("reset"));
   });
+}
+
+function undoButton(source, name, undoing, shown) {
+  const button = element("button", {type: "button", onclick: async () => {
+    for (const fields of undoing) if (!(await acted(source, name, fields, button, shown))) return;
+    setText(shown, "undone");
+  }}, "Undo");
+  return button;
 }
 
 /** The fields of a form; ids that are ticked are one list, as the server has it. */

@@ -138,7 +138,7 @@ def test_why_says_which_limit_and_when_time_lifts_it(shared):
     site.scheduler.free_all(first, 10.0)
     second, third = site.submit("a", 10, 2)
     why = site.scheduler.why(second, 10.0)
-    assert why.reason.startswith("account default/a is at its cap: 100 of 50 count as used by")
+    assert why.reason.startswith("account default/a is at its cap: jobs that may not be preempted use 100 of 50 ")
     assert why.kind is WaitKind.LIMIT_OF_ACCOUNT
     assert why.earliest_s == pytest.approx(610.0)
     behind = site.scheduler.why(third, 10.0)
@@ -154,7 +154,7 @@ def test_jobs_that_ask_for_more_than_their_cap_wait_for_accounts_to_run_out_of_j
     (one,), (other,) = site.submit("a", 6), site.submit("b", 6)
     assert site.starts() == []
     why = site.scheduler.why(one, 0.0)
-    assert why.reason.startswith("account default/a is at its cap: 0 of 5 count as used")
+    assert why.reason.startswith("account default/a is at its cap: jobs that may not be preempted use 0 of 5 ")
     assert why.when.startswith("not before the share of the account grows")
     assert why.earliest_s is None
     site.scheduler.cancel(other)
