@@ -438,6 +438,8 @@ class OfferedTargets:
         """Why no job is taken or started there at present."""
         self._returned: list[_Returned] = []
         self._has_none = False
+        self._known_targets = EMPTY
+        service.changed.append(self._note_change)
 
     @property
     def targets(self) -> Idset:
@@ -466,6 +468,18 @@ class OfferedTargets:
                 self._service.perform(module.mirror(self._name, theirs, self._turns.wall_s))
                 self._keep()
         self._show()
+
+    def _note_change(self) -> None:
+        """Look again once the group has other targets: one that comes back does so only after its release here."""
+        targets = self.targets
+        if targets != self._known_targets:
+            self._known_targets = targets
+            self._turns.post(self._targets_changed)
+
+    def _targets_changed(self) -> None:
+        if self.is_known:
+            self._keep()
+            self._show()
 
     def close(self, why: str) -> None:
         """Why no job is taken or started there from now on; empty: jobs are, also such as were returned."""

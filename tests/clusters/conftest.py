@@ -21,7 +21,7 @@ group = "east"
 queue = "far"
 [[scheduler]]
 policy = "easy"
-groups = ["default", "east"]
+groups = [{groups}]
 [[cluster]]
 name = "east"
 uri = "{uri}"
@@ -53,8 +53,8 @@ class Pair:
         await self.open(self.there.uri, more, **options)
         return self
 
-    async def open(self, uri, more="", **options):
-        config = CONFIG.format(uri=uri, more=more)
+    async def open(self, uri, more="", groups='"default", "east"', **options):
+        config = CONFIG.format(uri=uri, more=more, groups=groups)
         self.here = await self.world.instance(fake="2x4", config=config, cluster_pace=self.pace, **options)
         self.near = self.world.second(self.here)
 

@@ -115,6 +115,32 @@ async def test_the_group_follows_the_targets_of_the_other_instance(pair):
     assert (await pair.wait(waiting))["success"]
 
 
+async def test_a_target_that_comes_back_before_it_was_released_here_is_online(pair):
+    await pair.begin(groups='"default"')
+    near, stream = pair.near, pair.near.open("resource.acquire", {"group": "east"})
+
+    async def told(kind):
+        while (message := (await near.next(stream)).payload).get("type") != kind:
+            pass
+        return message["targets"]
+
+    assert (await near.next(stream)).errnum == 0
+    await pair.far.ok("resource.assign", {"targets": "3", "group": "exclude"})
+    assert await told("shrink") == "5"
+    await pair.far.ok("resource.include", {"targets": "3"})
+
+    async def is_known():
+        return 3 in pair._loop.offered.mirror.usable
+
+    await pair.until(is_known)
+    await near.ok("resource.release", {"group": "east", "targets": "5"})
+
+    async def is_online():
+        return (await near.ok("resource.status"))["online"] == "0-5"
+
+    await pair.until(is_online)
+
+
 @pytest.mark.parametrize("seed", range(2))
 async def test_the_group_is_as_the_other_instance_shows_it_after_any_changes(pair, seed):
     """Drains and exclusions follow one another there sooner than they are seen here."""
