@@ -36,6 +36,7 @@ MASKS = (
     (r"ƒ\w+", "JOBID"),
     (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\b", "DATE"),
     (r"\b[A-Z][a-z]{2}\d\d \d\d:\d\d(:\d\d)?\b", "DATE"),
+    (r"\b\d+[dhm] \d+[hms]\b", "TIME"),
     (r"\b\d+(\.\d+)?(e-\d+)?(ms|s|m|h)\b", "TIME"),
     (r"\b\d{2,}\b", "NUMBER"),  # process ids may be short in a container
     (rf"\b(root|{re.escape(getpass.getuser())})\b", "USER"),

@@ -230,10 +230,10 @@ def _part(part: float, whole: float | None) -> str | None:
 REPORT = TableSpec(
     {
         "default": "{name:<10} {jobs:>8} ?:{running:>7h} {failures:>7h} {corehours:>10} ?:{part:>6} ?:{gpuhours:>9} "
-                   "?:{gpu_percent:>5} ?:{efficiency:>5} {mean:>7} {p50:>7} {p95:>7}",
+                   "?:{gpu_percent:>5} ?:{efficiency:>5} {mean:>7} {p50:>8} {p95:>8}",
         "long": "{name:<10} {jobs:>8} {running:>7} {completed:>9} {failed:>7} {canceled:>8} {timeout:>7} "
-                "{corehours:>10} ?:{part:>6} {gpuhours:>9} ?:{gpu_percent:>5} ?:{efficiency:>5} {mean:>7} {p50:>7} "
-                "{p95:>7}",
+                "{corehours:>10} ?:{part:>6} {gpuhours:>9} ?:{gpu_percent:>5} ?:{efficiency:>5} {mean:>7} {p50:>8} "
+                "{p95:>8}",
         "waste": "{name:<10} {jobs:>8} {corehours:>10} {measured:>10} {cpuhours:>9} {efficiency:>9} {wasted:>9} "
                  "?:{gpuhours:>9} ?:{gpu_percent:>5} ?:{gpu_wasted:>10}",
     },
@@ -257,8 +257,8 @@ REPORT = TableSpec(
         "gpu_percent": Field("GPU%", lambda row: _part(row.info["gpu_busy_seconds"], row.info["gpu_sampled_seconds"])),
         "gpu_wasted": Field("GPU-WASTED", _of_gpus(_idle_gpus)),
         "mean": Field("WAIT", _wait("wait_mean")),
-        "p50": Field("P50", _wait("wait_p50")),
-        "p95": Field("P95", _wait("wait_p95")),
+        "p50": Field("WAIT-P50", _wait("wait_p50")),
+        "p95": Field("WAIT-P95", _wait("wait_p95")),
     },
 )  # fmt: skip
 
@@ -297,8 +297,8 @@ def report(
 
     Jobs count where they ended, what they used where they used it; those that run still count with what they have used.
     Times are whole hours, those of more than a month ago whole days. FAILURES are failed jobs and those whose time was
-    up. USED% is of the cores that were there, CPU% of those that a job held. WAIT is a mean; P50 and P95 are within a
-    fifth or so.
+    up. USED% is of the cores that were there, CPU% of those that a job held. WAIT is a mean; WAIT-P50 and WAIT-P95 are
+    within a fifth or so.
 
     --waste tells who asks for most and uses least. MEASURED are the core-hours of jobs that have ended and whose CPU
     time is known, WASTED those of them that were not used. GPU% is how busy the GPUs of such jobs were where they

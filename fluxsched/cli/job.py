@@ -68,6 +68,7 @@ from fluxsched.core.reasons import apart
 from fluxsched.core.text import TEXT_CHARS_MAX
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused
 from fluxsched.views.jobs import efficiency, finish_usage, gpus_held, in_states, memory_asked, parts_text
+from fluxsched.views.words import span_text
 
 NAMED_MAX = 100
 """Jobs that one message names; it says how many more there are."""
@@ -422,10 +423,12 @@ def _print_job(found: dict[str, Any], as_json: bool) -> None:
         print_json(found)
         return
     readable = found | {key: jobid_text(found[key]) for key in _JOBIDS if found.get(key)}
-    readable["annotations"] = {**(found.get("annotations") or {})}
-    readable["lease"] = readable["annotations"].pop("lease", None)
+    annotations = readable.pop("annotations", None) or {}
+    for whose, told in annotations.items():
+        is_known = whose != "lease" and isinstance(told, dict)
+        readable |= {f"{whose}.{key}": value for key, value in told.items()} if is_known else {whose: told}
     for key, value in readable.items():
-        is_time = key.startswith("t_") or key == "expiration"
+        is_time = key.rpartition(".")[2].startswith("t_") or key == "expiration"
         if key in _IN_LINES or value in (None, "", [], {}) or ((is_time or key == "duration") and not value):
             continue
         text = time_text(value) if is_time else value if isinstance(value, str) else _value_text(key, value)
@@ -568,7 +571,7 @@ def _earliest(answer: dict[str, Any]) -> Iterator[str]:
         yield time_text(start_s)
         left_s = start_s - SystemClock.wall_s()
         if left_s > 0:
-            yield f"in {duration_text(left_s)}"
+            yield f"in {span_text(left_s)}"
     if answer.get("when"):
         yield answer["when"]
 

@@ -173,9 +173,9 @@ _FIRST = "{id.f58:>12} ?:{queue:<8.8} +:{username:<8} {name:<10.10+}"
 JOBS = TableSpec(
     {
         "default": f"{_FIRST} {{status_abbrev:>2.2}} {{ntasks:>6}} {{nnodes:>6h}} "
-        "{contextual_time!F:>8h} {contextual_info}",
+        "{contextual_time!F:>8h} {contextual_info:.12+*}",
         "long": f"{_FIRST} {{status:>9.9}} {{ntasks:>6}} {{nnodes:>6h}} {{t_submit!d:%b%d %R::>12}} "
-        "{t_remaining!F:>12h} {contextual_time!F:>8h} {contextual_info}",
+        "{t_remaining!F:>12h} {contextual_time!F:>8h} {contextual_info:.12+*}",
         "deps": "{id.f58:>12} ?:{queue:<8.8} {name:<10.10+} {urgency:<3} {priority:<12} {state:<8.8} {dependencies}",
         "usage": f"{_FIRST} {{status_abbrev:>2.2}} {{ntasks:>6}} {{wall!F:>8h}} {{cpu!F:>8h}} "
         "{max_rss:>7h} {inactive_reason}",

@@ -108,6 +108,9 @@ _DATE = "%Y-%m-%dT%H:%M:%S"
 
 RowType = TypeVar("RowType")
 
+LIST_ROOM_MIN = 16
+"""Characters that a terminal must have left for a list that goes on below itself."""
+
 COLUMN_WIDTH_MAX = 1000
 """A width or precision beyond any terminal is a typing mistake, and could eat the memory."""
 
@@ -244,7 +247,24 @@ def render(rows: Sequence[Any], layout: Format, fields: Mapping[str, Field], *, 
         if lines is not None:
             found[at] = lines
     finished = [lines for _, lines in sorted(found.items())]
-    return [("".join(cells) + layout.after).rstrip() for cells in zip(*finished, strict=True)]
+    if last not in found or not sys.stdout.isatty():
+        return [("".join(cells) + layout.after).rstrip() for cells in zip(*finished, strict=True)]
+    columns = shutil.get_terminal_size().columns
+    return [line.rstrip() for cells in zip(*finished, strict=True) for line in _lines(cells, columns)]
+
+
+def _lines(cells: Sequence[str], columns: int) -> Iterator[str]:
+    """Yield a row; a list in its last cell goes on below itself where the terminal ends, and breaks at commas."""
+    *before, last = cells
+    line = "".join(before) + last[: len(last) - len(last.lstrip())]
+    indent = len(click.unstyle(line))
+    used = indent
+    for part in re.split("(?<=,)(?=.)", last.lstrip()):
+        if used + len(part) > columns and used > indent and columns - indent >= LIST_ROOM_MIN:
+            yield line
+            line, used = " " * indent, indent
+        line, used = line + part, used + len(part)
+    yield line
 
 
 def _fitted(column: Column, others: Sequence[Sequence[str]]) -> Column:

@@ -239,8 +239,14 @@ class SimGroup(CommandGroup):
     """The group whose first command may be left out."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Pass arguments that name no command to `run`; a request for help, too."""
+        """Pass arguments that name no command to `run`; a request for help, too.
+
+        A word that is neither a file nor looks like one is a mistyped command.
+        """
         if args and args[0] not in self.commands:
+            if args[0].isalnum() and not Path(args[0]).exists():
+                near = ", ".join(name for name in self.commands if name[0] == args[0][0]) or ", ".join(self.commands)
+                raise click.UsageError(f"No such command or file {args[0]!r}. (Did you mean {near}?)", ctx)
             args = ["run", *args]
         return super().parse_args(ctx, args)
 

@@ -18,7 +18,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from itertools import chain, groupby, islice
 from typing import Any, NamedTuple
@@ -70,6 +70,9 @@ from fluxsched.system.clock import SystemClock
 ANSWER_S = 5.0
 """A scheduler answers within milliseconds; one that does not must not prevent submission."""
 
+QUEUES_TRIED_MAX = 8
+"""Other queues that are asked about a job that its own can never run."""
+
 QUESTIONS_MAX = 100
 """Different jobs of one command that the scheduler is asked to check; a thousand would take a second."""
 
@@ -83,6 +86,7 @@ def check_feasible(handle: InstanceHandle, jobspecs: Iterable[dict[str, Any]], n
     """
     asked: set[str] = set()
     faults: list[str] = []
+    elsewhere = ""
     for at, jobspec in enumerate(jobspecs):
         system = jobspec.get("attributes", {}).get("system", {})
         wanted = json.dumps(
@@ -98,8 +102,9 @@ def check_feasible(handle: InstanceHandle, jobspecs: Iterable[dict[str, Any]], n
                 break
         except Refused as fault:
             faults.append(f"{names[at]}: {fault}" if names and names[at] else str(fault))
+            elsewhere = _elsewhere(handle, jobspec) if len(faults) == 1 else ""
     if faults:
-        text = f"{'; '.join(faults)}; use --allow-infeasible to submit it and wait until it can"
+        text = f"{'; '.join(faults)}; {elsewhere}use --allow-infeasible to submit it and wait until it can"
         raise Refused(text, errno.EOVERFLOW)
 
 
@@ -111,9 +116,26 @@ def _asked(handle: InstanceHandle, jobspec: dict[str, Any]) -> bool:
         handle.rpc("feasibility.check", {"jobspec": without_bulk(jobspec)}, timeout_s=ANSWER_S)
     except RPCError as fault:
         if fault.errnum == errno.EOVERFLOW:
-            raise Refused(f"can never run: {fault}", errno.EOVERFLOW) from None
+            queue = jobspec.get("attributes", {}).get("system", {}).get("queue")
+            where = f" in queue {queue}" if queue else ""
+            raise Refused(f"can never run{where}: {fault}", errno.EOVERFLOW) from None
         return fault.errnum not in (errno.ENOSYS, errno.ETIMEDOUT)
     return True
+
+
+def _elsewhere(handle: InstanceHandle, jobspec: dict[str, Any]) -> str:
+    """Name the queues that could run a job that its own never can; nothing if there are none."""
+    from fluxsched.core.jobspec import without_bulk
+
+    system, able = jobspec["attributes"]["system"], []
+    with suppress(RPCError):
+        names = [name for name in handle.rpc("job-manager.queue-list")["queues"] if name != system.get("queue")]
+        for name in names[:QUEUES_TRIED_MAX]:
+            other = {**jobspec, "attributes": {**jobspec["attributes"], "system": {**system, "queue": name}}}
+            with suppress(RPCError):
+                handle.rpc("feasibility.check", {"jobspec": without_bulk(other)}, timeout_s=ANSWER_S)
+                able.append(name)
+    return f"queue {' or '.join(able)} could run it; " if able else ""
 
 
 # ---- following submitted jobs

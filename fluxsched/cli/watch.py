@@ -327,6 +327,7 @@ class _JobScreen:
         self._output = output
         self._news = News(handle, watched.ids)
         self._found: Sequence[Mapping[str, Any]] = ()
+        self._count = 0
 
     @property
     def is_over(self) -> bool:
@@ -340,12 +341,14 @@ class _JobScreen:
         self._news.taken()
         request = self._watched.request
         count = min(request["max_entries"], max(1, height - 2))
-        self._found = self._handle.rpc("job-manager.list", {**request, "max_entries": count})["jobs"]
+        answer = self._handle.rpc("job-manager.list", {**request, "order": "active", "max_entries": count})
+        self._found, self._count = answer["jobs"], answer.get("count") or 0
 
     def table(self) -> tuple[str, list[str]]:
         output, rows = self._output, self._watched.rows(self._found)
         lines = render(rows, output.layout, output.fields, header=output.header)
-        return f"{plural(len(rows), 'job')} shown, q ends this", [*lines]
+        part = f"{len(rows):,} of " if self._count > len(rows) else ""
+        return f"{part}{plural(max(self._count, len(rows)), 'job')} shown, q ends this", [*lines]
 
 
 # ---- watched targets

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, cast
 
 from textual import events
+from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
@@ -430,6 +431,8 @@ def run_screen(
     is_unicode: bool,
 ) -> None:
     """Show the instance at `uri`, else the newest one, on this terminal."""
+    for digit in "0123456789-=":  # Esc and a digit would be a character, as Option and the digit are in one terminal
+        cast(dict[str, object], ANSI_SEQUENCES_KEYS).pop(f"\x1b{digit}", None)
     for name in ("COLUMNS", "LINES"):  # where a shell exports them, Textual takes them for the size for ever
         os.environ.pop(name, None)
     look = TerminalLook(is_colourful, is_unicode)

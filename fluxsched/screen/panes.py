@@ -714,8 +714,8 @@ class QuestionBox(Pane):
         question = self.question
         if question is None or self._is_performing:
             return
-        if event.key in ("escape", "ctrl+c", "ctrl+g"):
-            self.close()
+        if event.key in ("escape", "ctrl+c", "ctrl+g") or event.key.startswith("alt+"):
+            self.close()  # Esc and a key that arrive together, as over a slow line, are one key with Alt
         elif question.choices:
             await self._choose(question, event)
         elif question.field is not None:

@@ -38,6 +38,8 @@ class FakeHandle:
     def rpc(self, topic: str, payload: dict[str, Any] | None = None, *, timeout_s: float | None = None) -> Any:
         if topic == "feasibility.check" and topic not in self.answers:
             return {}  # whatever is submitted can run, unless a test says otherwise
+        if topic == "job-manager.queue-list" and topic not in self.answers:
+            return {"queues": []}
         if topic == "job-manager.submit-array" and topic not in self.answers and payload is not None:
             return self._array(payload)
         self.calls.append((topic, payload))

@@ -281,7 +281,7 @@ def explained(request: dict[str, Any]) -> dict[str, Any]:
 
 def one_job() -> Answers:
     """A job that runs, one with parts, and reasons why five more wait."""
-    info = job(expiration=0.0, annotations={})
+    info = job(expiration=0.0, annotations={"sched": {"resource_summary": "rank0/core0", "t_estimate": NOW_S}})
     parts = job(id=6, parts={"lead": "0", "work": "1-6"})
     return {
         "job-manager.list": listed(info, parts), "job-manager.lookup": looked_up,

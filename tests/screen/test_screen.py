@@ -209,6 +209,12 @@ async def test_enter_shows_details_of_what_is_under_the_cursor() -> None:
         assert "typed" in await press(pilot, "escape", "4", "enter")
 
 
+async def test_escape_that_arrives_with_another_key_closes_a_question() -> None:
+    async with screen() as (pilot, _):
+        assert "Filter the jobs" in await press(pilot, "f4")
+        assert "Filter the jobs" not in await press(pilot, "alt+d")
+
+
 async def test_a_filter_is_asked_of_the_instance_and_a_wrong_one_is_said() -> None:
     async with screen() as (pilot, follower):
         assert "no such option: wrong" in await press(pilot, "f4", *"wrong", "enter")

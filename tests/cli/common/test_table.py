@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxsched.cli import output
-from fluxsched.cli.output import COLUMN_WIDTH_MAX, Field, parse_format, render
+from fluxsched.cli.output import COLUMN_WIDTH_MAX, LIST_ROOM_MIN, Field, parse_format, render
 from fluxsched.errors import InvalidValue
 
 FIELDS = {name: Field(name.upper(), lambda row, name=name: row.get(name)) for name in ("id", "name", "time")}
@@ -69,6 +69,24 @@ def test_a_column_takes_the_room_that_the_others_leave_on_the_terminal(
     lines = table(ELASTIC)
     assert lines[1] == f"    7 {want} 1.5m"
     assert columns in (None, 12) or max(map(len, lines)) <= columns
+
+
+@pytest.mark.parametrize(
+    ("columns", "want"),
+    [
+        (None, ["    7 n[0-1,3-4,6,8-11,13-16]"]),
+        (6 + LIST_ROOM_MIN - 1, ["    7 n[0-1,3-4,6,8-11,13-16]"]),
+        (6 + LIST_ROOM_MIN, ["    7 n[0-1,3-4,6,", "      8-11,13-16]"]),
+    ],
+    ids=["no terminal", "too narrow", "narrow"],
+)
+def test_a_list_that_is_too_long_for_the_terminal_goes_on_below_itself(
+    monkeypatch: pytest.MonkeyPatch, columns: int | None, want: list[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout", type("Out", (), {"isatty": lambda self: columns is not None})())
+    monkeypatch.setenv("COLUMNS", str(columns or 8))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert table("{id:>5} {name}", [{"id": 7, "name": "n[0-1,3-4,6,8-11,13-16]"}])[1:] == want
 
 
 def test_all_unknown_fields_are_named() -> None:

@@ -26,6 +26,17 @@ def test_what_can_never_run_is_refused_and_not_submitted(cli: Cli, command: str)
     assert "environment" not in payload["jobspec"]["attributes"]["system"]
 
 
+def test_queues_that_could_run_it_are_named(cli: Cli) -> None:
+    def asked(payload: Any) -> Any:
+        return {} if payload["jobspec"]["attributes"]["system"]["queue"] == "large" else NEVER
+
+    names = ["small", "large", *[f"q{at}" for at in range(submit.QUEUES_TRIED_MAX)]]
+    answers = {"feasibility.check": asked, "job-manager.queue-list": {"queues": names}}
+    done = cli("submit", "-N9", "-q", "small", "true", answers=answers)
+    assert f"can never run in queue small: {NEVER}; queue large could run it; use --allow-infeasible" in done.err
+    assert [topic for topic, _ in done.calls].count("feasibility.check") == 1 + submit.QUEUES_TRIED_MAX
+
+
 def test_allow_infeasible_submits_and_says_that_the_job_waits(cli: Cli) -> None:
     done = cli("submit", "-N9", "--cc=0-2", "--allow-infeasible", "true", answers={"feasibility.check": NEVER})
     assert done.code == 0
