@@ -42,6 +42,7 @@ class History {
     this.report = new Table(root.querySelector("#report"), (row) => row.name, [
       (row) => row.name || "none", numbers((row) => row.jobs), hours((row) => row.core_seconds),
       { show: (row) => bar(row.core_seconds / this.most) }, hours((row) => row.gpu_seconds),
+      { value: (row) => row.gpu_busy_seconds / row.gpu_sampled_seconds || 0, show: ({ gpu_busy_seconds: busy, gpu_sampled_seconds: all }) => (all ? `${Math.round((100 * busy) / all)}%` : ""), text: (part) => part.toFixed(3) },
       durations((row) => row.wait_mean), durations((row) => row.wait_p50), durations((row) => row.wait_p95), numbers((row) => row.jobs - (row.results.completed ?? 0)),
     ], { noun: "name" });
     this.outages = new Table(root.querySelector("#outages table"), ([ranks, state, from]) => `${ranks} ${state} ${from}`, [

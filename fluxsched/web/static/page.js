@@ -9,7 +9,7 @@ import {fillTimes, number} from "./base/words.js";
 const VIEWS = new Set(["machine", "jobs", "job", "queues", "timeline", "groups", "shares", "history"]);
 const CHORD_S = 1.5;
 const COPIED_S = 2;
-const THEMES = {auto: ["Auto", "as the system has them"], light: ["Light", "light"], dark: ["Dark", "dark"]};
+const THEMES = {auto: "as the system has them", light: "light", dark: "dark"};
 const STATES = JSON.parse(document.querySelector('meta[name="states"]')?.content || "[]");
 
 start();
@@ -125,8 +125,8 @@ function theme() {
   const names = Object.keys(THEMES);
   const now = () => document.documentElement.dataset.theme ?? "auto";
   const label = () => {
-    setText(button, THEMES[now()][0]);
-    button.title = `Colours: ${THEMES[now()][1]}`;
+    setText(button.lastElementChild, now());
+    button.title = `Colours: ${THEMES[now()]}`;
     button.setAttribute("aria-label", button.title);
   };
   button.addEventListener("click", () => {
@@ -208,7 +208,8 @@ function keyHelp() {
   ]);
   const close = element("button", {autofocus: true}, "Close");
   const dialog = element("dialog", {"aria-labelledby": "keys-title", onclose: () => dialog.remove()},
-    element("form", {method: "dialog"}, element("h2", {id: "keys-title"}, "Keyboard"), element("dl", {class: "keys"}, rows), element("p", {class: "buttons"}, close)));
+    element("form", {method: "dialog"}, element("h2", {id: "keys-title"}, "Keyboard"), element("dl", {class: "keys"}, rows),
+      element("p", {class: "note"}, `Times are those of your zone, ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`), element("p", {class: "buttons"}, close)));
   document.body.append(dialog);
   dialog.showModal();
 }

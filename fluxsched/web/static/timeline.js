@@ -76,6 +76,7 @@ class Timeline {
       element("button", { type: "button", class: "quiet", "aria-label": label, title: label, onclick: deed }, text);
     const { params } = this.source;
     this.back = button("Show all", "Show all of it (0)", () => this.gantt.reset());
+    this.back.classList.remove("quiet");
     this.back.hidden = true;
     return element("div", { class: "filters" },
       choice("Back", BACK, params.since ?? "-3600", (since) => this.filter({ since })),
@@ -124,7 +125,7 @@ class Timeline {
     this.bars = new Map(whole.bars.map((bar) => [bar[ID], bar]));
     this.chooseColour();
     this.draw();
-    if (!this.isFitted && !whole.rows && this.gantt.whole) this.gantt.fit();
+    if (!this.isFitted && !whole.rows && this.gantt.whole) this.gantt.fit(!this.source.params.since && !this.source.params.until);
     this.isFitted = true;
   }
 

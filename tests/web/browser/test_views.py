@@ -143,7 +143,8 @@ def test_shares_are_a_tree_of_accounts(browser: Any, show: Show) -> None:
 def history(steps: int) -> dict[str, Any]:
     t = [NOW_S - 60 * (steps - at) for at in range(steps)]
     row = {"name": MARKUP, "jobs": 5, "results": {"completed": 4, "failed": 1}, "core_seconds": 7200.0,
-           "gpu_seconds": 0.0, "wait_mean": 61.0, "wait_p50": None, "wait_p95": 90.0}  # fmt: skip
+           "gpu_seconds": 0.0, "gpu_busy_seconds": 900.0,
+           "gpu_sampled_seconds": 3600.0, "wait_mean": 61.0, "wait_p50": None, "wait_p95": 90.0}  # fmt: skip
     return {
         "now": NOW_S, "since": NOW_S - 60 * steps, "until": NOW_S,
         "samples": {
@@ -176,10 +177,23 @@ def test_the_history_is_charts_and_tables(browser: Any, show: Show) -> None:
     browser.until("one('.cursor').getAttribute('visibility') === 'visible'")
     assert ":" in browser.text(".panel-chart .when")
     report = browser.script("[...one('#report tbody tr').children].map(c => c.textContent)")
-    assert report == [MARKUP, "5", "2.0", "", "0", "1m 1s", "", "1m 30s", "1"]
+    assert report == [MARKUP, "5", "2.0", "", "0", "25%", "1m 1s", "", "1m 30s", "1"]
     browser.said("#outages tbody", "3-108drained")
     assert browser.script("all('#steps tbody tr').length") == 30
     assert browser.grave_faults() == []
+
+
+COLOURS_OF_PICTURE = """
+const [selector, done] = arguments, make = URL.createObjectURL;
+HTMLAnchorElement.prototype.click = () => {};
+URL.createObjectURL = blob => (createImageBitmap(blob).then(picture => {
+  const context = new OffscreenCanvas(picture.width, picture.height).getContext('2d');
+  context.drawImage(picture, 0, 0);
+  const pixels = new Uint32Array(context.getImageData(0, 0, picture.width, picture.height).data.buffer);
+  done([picture.width, picture.height, new Set(pixels).size]);
+}), make.call(URL, blob));
+document.querySelector(selector).click();
+"""
 
 
 def test_hours_of_many_days_are_coloured_cells(browser: Any, show: Show) -> None:
@@ -194,6 +208,9 @@ def test_hours_of_many_days_are_coloured_cells(browser: Any, show: Show) -> None
     assert browser.script("all('#heat thead th').length") == 25
     last = browser.script("[...all('#heat tbody tr:first-child td[title]')].at(-1).title")
     assert last.endswith(": 46%")  # 59 of 128 cores
+    width, height, colours = browser.driver.execute_async_script(COLOURS_OF_PICTURE, "#heat .picture")
+    assert width >= browser.script("one('#hours').clientWidth") > 0 < height
+    assert colours > steps / 2, "each cell has the colour that is seen"
     name, lines = browser.saved("#heat .csv")
     assert (name, lines[0][:2]) == ("hours.csv", ["Day", "00:00"])
     assert "46%" in lines[1]
@@ -260,6 +277,16 @@ def test_the_timeline_is_saved_as_a_picture_and_its_window_stays_in_the_address(
     assert browser.script(f"{GANTT}.window.begin") == pytest.approx(window["begin"], abs=1)
     browser.script(f"{GANTT}.reset()")
     browser.until("location.hash === ''")
+
+
+def test_of_short_jobs_the_time_about_now_is_shown_unless_another_is_chosen(browser: Any, show: Show) -> None:
+    """All jobs of the last hours are shown on demand."""
+    bars = [[f"f{at}", "0", NOW_S - 60 * at - 20, NOW_S - 60 * at, "ended", 1, "ann", "", "short"] for at in range(60)]
+    show("timeline", timeline(bars=bars, begin=NOW_S - 3600, end=NOW_S + 14_400))
+    window = browser.until(f"{GANTT}.bars().length && !{GANTT}.whole && {GANTT}.window")
+    assert NOW_S - 1200 < window["begin"] < window["end"] < NOW_S + 1200
+    browser.button("Show all").click()
+    browser.until(f"{GANTT}.whole")
 
 
 def test_phases_of_one_outage_are_one_row(browser: Any, show: Show) -> None:

@@ -5,6 +5,7 @@ import { choose, chosen } from "../base/address.js";
 import { element, setText } from "../base/dom.js";
 import { offer } from "../base/file.js";
 import { duration, number } from "../base/words.js";
+import { pictureButton, tablePicture } from "./picture.js";
 
 const DAYS = 90;
 const HOURS = 24, HOUR_S = 3600, DAY_S = HOURS * HOUR_S;
@@ -43,6 +44,7 @@ export function heatCard(ask) {
     element("div", { class: "filters" }, element("label", {}, "Colour", choice)), element("div", { class: "scrolls", tabindex: 0, role: "region", "aria-label": "Cells" }, table), note);
   let asked = 0;
   offer(table);
+  card.querySelector(".tools").append(pictureButton("png", "hours", () => tablePicture(table.caption.textContent, table, note.textContent)));
 
   async function show() {
     const mine = (asked += 1), key = choice.value, ofHours = MEASURES[key];

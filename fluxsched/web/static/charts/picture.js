@@ -42,6 +42,28 @@ export function drawingsPicture(drawings) {
   return new Blob([new XMLSerializer().serializeToString(root)], { type: TYPES.svg });
 }
 
+/** A table of coloured cells below its title, and a note below it; of its texts those that are seen. */
+export function tablePicture(title, table, note) {
+  const { width, height, left, top } = table.getBoundingClientRect(), ratio = window.devicePixelRatio || 1;
+  const ink = property("--ink"), font = "12px system-ui, sans-serif", ruler = new OffscreenCanvas(1, 1).getContext("2d");
+  ruler.font = font;
+  const wide = Math.max(width, ruler.measureText(note).width) + 2 * MARGIN;
+  const canvas = new OffscreenCanvas(Math.ceil(wide * ratio), Math.ceil((height + 2 * (MARGIN + TITLE)) * ratio)), context = canvas.getContext("2d");
+  const write = (text, x, y, style = font) => Object.assign(context, { fillStyle: ink, font: style }) && context.fillText(text, x, y);
+  context.scale(ratio, ratio);
+  context.fillStyle = property("--surface-2");
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  write(title, MARGIN, MARGIN + TITLE - 8, `600 13px system-ui, sans-serif`);
+  for (const cell of table.querySelectorAll("th, td")) {
+    const place = cell.getBoundingClientRect(), x = place.left - left + MARGIN, y = place.top - top + MARGIN + TITLE;
+    context.fillStyle = getComputedStyle(cell).backgroundColor;
+    context.fillRect(x, y, place.width, place.height);
+    if (!cell.querySelector(".unseen")) write(cell.textContent, x, y + place.height - 4);
+  }
+  write(note, MARGIN, MARGIN + TITLE + height + TITLE - 8);
+  return canvas.convertToBlob({ type: TYPES.png });
+}
+
 /** A copy whose parts have the look of the original's as attributes of their own. */
 function styled(drawing) {
   const copy = drawing.cloneNode(true), copies = copy.querySelectorAll("*");

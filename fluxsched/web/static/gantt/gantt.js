@@ -27,6 +27,9 @@ function addSums({ used, planned }, { sums, begin, end, now }) {
   }
 }
 
+/** What is near: so many usual lengths of a job before and after now, and no less than this. */
+const NEAR_LENGTHS = 50, NEAR_LEAST_S = 450;
+
 /** A window is put into the address once it is still. */
 const STILL_MS = 300;
 
@@ -62,11 +65,13 @@ export class Gantt {
     control(this);
   }
 
-  /** Show the part of the time in which there are bars, if that is much less than all. */
-  fit() {
-    const { begin, end } = this.data;
-    const from = Math.max(begin, Math.min(end, ...this.bars().map((bar) => bar[START])));
-    const to = Math.min(end, Math.max(this.data.now ?? begin, ...this.bars().map((bar) => bar[END] || bar[START])));
+  /** Show the part of the time in which there are bars, if that is much less than all; of short jobs (`isNear`) the time about now. */
+  fit(isNear = false) {
+    const { begin, end, now = begin } = this.data, bars = this.bars();
+    const lengths = bars.filter((bar) => bar[KIND] === "ended").map((bar) => bar[END] - bar[START]).sort((one, other) => one - other);
+    const half = isNear && lengths.length ? Math.max(NEAR_LEAST_S, NEAR_LENGTHS * lengths[lengths.length >> 1]) : Infinity;
+    const from = Math.max(begin, now - half, Math.min(end, ...bars.map((bar) => bar[START])));
+    const to = Math.min(end, now + half, Math.max(now, ...bars.map((bar) => bar[END] || bar[START])));
     const margin = (to - from) * 0.05;
     if (to <= from || to - from >= (end - begin) * 0.7) return;
     this.look({ ...this.window, begin: from - margin, end: to + margin }, false);
