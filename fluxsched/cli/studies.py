@@ -282,6 +282,13 @@ def sim() -> None:
 @click.option("--jobs-out", metavar="F.csv", type=_OUT, help="Write the table of jobs for all policies.")
 @click.option("--accounts-out", metavar="F.csv", type=_OUT, help="Write usage against share over time, by account.")
 @click.option("--plot", metavar="F", type=_OUT, help="Write plots to F.png, F.svg or F.pdf (needs fluxsched[plots]).")
+@click.option(
+    "--plot-part",
+    "plot_parts",
+    type=click.Choice(["time", "targets", "waits"]),
+    multiple=True,
+    help="Plot only cores in use and jobs waiting over time, jobs on targets, or waits; may be repeated.",
+)
 @click.option("--html", metavar="F", type=_OUT, help="Write one page with all charts, policies side by side.")
 @click.option("--by", type=click.Choice(["user", "queue", "bank"]),
               help="Also show a table of users, queues or accounts.")  # fmt: skip

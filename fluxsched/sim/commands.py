@@ -65,6 +65,7 @@ class StudyOptions:
     until_s: float | None = None
     jobs_out: Path | None = None
     plot: Path | None = None
+    plot_parts: tuple[str, ...] = ()
     html: Path | None = None
     check: bool = False
     feedback: bool = False
@@ -506,6 +507,8 @@ def _check_written(options: StudyOptions) -> None:
     for path in (options.jobs_out, options.accounts_out, options.plot, options.html):
         if path is not None and not path.parent.is_dir():
             raise InvalidValue(f"{path} cannot be written: there is no directory {path.parent}")
+    if options.plot_parts and options.plot is None:
+        raise InvalidValue("parts of a plot are for a plot: give its file, too")
     if options.plot is not None:
         from fluxsched.sim.plots import check_path
 
@@ -519,9 +522,9 @@ def _written(study: Study, options: StudyOptions) -> Study:
         with options.accounts_out.open("w", newline="", encoding="utf-8") as file:
             write_courses([(result.title, result.accounts) for result in study.results], file)
     if options.plot is not None:
-        from fluxsched.sim.plots import plot
+        from fluxsched.sim.plots import PARTS, plot
 
-        study.left_out.extend(plot(study.trace, study.results, options.plot))
+        study.left_out.extend(plot(study.trace, study.results, options.plot, options.plot_parts or PARTS))
     return study
 
 

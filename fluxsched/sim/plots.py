@@ -74,6 +74,10 @@ HOURS_MAX = 72
 """A longer time is drawn in days."""
 
 
+PARTS = ("time", "targets", "waits")
+"""Parts of a plot, from above: cores in use, jobs waiting and accounts over time; jobs on targets; waits of jobs."""
+
+
 class TimeScale(NamedTuple):
     """All axes of time: hours or days, up to the end of the longest schedule."""
 
@@ -270,13 +274,13 @@ DrawOne = Callable[["Axes", Result, str, TimeScale], None]
 """Draws one policy in its colour to these axes."""
 
 
-def plot(trace: Trace, results: Sequence[Result], path: Path) -> list[str]:
+def plot(trace: Trace, results: Sequence[Result], path: Path, parts: Sequence[str] = PARTS) -> list[str]:
     """Draw to a file; what was left out, in words. Raises like `check_path`."""
     from matplotlib import rc_context
 
     check_path(path)
     with rc_context(STYLE):
-        figure = draw(trace, results)
+        figure = draw(trace, results, parts)
         if path.suffix == ".png":
             figure.savefig(path, dpi=130, metadata={"Software": None})
         else:
@@ -284,7 +288,7 @@ def plot(trace: Trace, results: Sequence[Result], path: Path) -> list[str]:
             date = "Date" if path.suffix == ".svg" else "CreationDate"
             figure.savefig(file, format=path.suffix[1:], dpi=200, metadata={date: None})
             path.write_bytes(file.getvalue())
-    return list(left_out(results))
+    return list(left_out(results, parts))
 
 
 def check_path(path: Path) -> None:
@@ -296,11 +300,11 @@ def check_path(path: Path) -> None:
         raise InvalidValue("plots need matplotlib: pip install 'fluxsched[plots]'")
 
 
-def left_out(results: Sequence[Result]) -> Iterator[str]:
-    """Yield the parts that do not fit into the plot, each in a few words."""
+def left_out(results: Sequence[Result], parts: Sequence[str] = PARTS) -> Iterator[str]:
+    """Yield what does not fit into these parts of the plot, each in a few words."""
     if len(results) > POLICIES_MAX:
         yield f"panels of {_named(results[POLICIES_MAX:])}"
-    charted = _charted(results)
+    charted = _charted(results) if "targets" in parts else []
     if len(results) > len(charted) > 0:
         yield f"jobs on targets of {_named([result for result in results if result not in charted])}"
     for result in charted:
@@ -312,7 +316,7 @@ def left_out(results: Sequence[Result]) -> Iterator[str]:
     if charted and window != scale:
         yield f"jobs on targets but for {_part(window, scale)[2:]}, around the longest queue"
     users = len(set(results[0].jobs.user))
-    if users > USERS_DRAWN_MAX:
+    if users > USERS_DRAWN_MAX and "waits" in parts:
         yield f"{users - USERS_DRAWN_MAX:,} of {users:,} users, who used least"
 
 
@@ -331,49 +335,59 @@ def _charted(results: Sequence[Result]) -> list[Result]:
     return [result for result in results[:GANTTS_MAX] if result.jobs.ranks is not None]
 
 
-def draw(trace: Trace, results: Sequence[Result]) -> Figure:
-    """Return the figure, for who wants to go on with it."""
+def draw(trace: Trace, results: Sequence[Result], parts: Sequence[str] = PARTS) -> Figure:
+    """Return the figure, for who wants to go on with it. Raises InvalidValue if there is nothing to draw."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context(STYLE):
-        shown, charted = results[:POLICIES_MAX], _charted(results)
+        shown, charted = results[:POLICIES_MAX], _charted(results) if "targets" in parts else []
         shared = [result for result in shown if result.accounts]
         scale, colours = TimeScale.of(results), colours_of(results)
+        over_time: list[tuple[Sequence[Result], DrawOne]] = [(shown, utilisation), (shown, queue), (shared, accounts)]
+        panels = [(some, draw_one) for some, draw_one in over_time if some and "time" in parts]
         gantt_in = GANTT_LOW_IN if results[0].targets <= GANTT_TARGETS else GANTT_IN
-        panels = [PANEL_IN] * (2 * len(shown) + len(shared))
-        heights = [*panels, *[gantt_in] * len(charted), ROW_IN, ROW_IN]
+        heights = [PANEL_IN] * sum([len(some) for some, _ in panels]) + [gantt_in] * len(charted)
+        heights += [ROW_IN] * 2 if "waits" in parts else []
+        if not heights:
+            raise InvalidValue("nothing to plot: it is not known which targets jobs had")
         figure = Figure(figsize=(11, sum(heights) + 0.6), layout="constrained")
         figure.suptitle(trace.name, fontsize=11)
         grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
         rows = iter(range(len(heights)))
-        over_time: list[tuple[Sequence[Result], DrawOne]] = [(shown, utilisation), (shown, queue)]
-        over_time += [(shared, accounts)] if shared else []
         first = None
-        for some, draw_one in over_time:
+        for some, draw_one in panels:
             first = _panels(figure, [grid[next(rows), :] for _ in some], some, colours, scale, draw_one, first)
-        window, targets = window_of(results[0], scale), None
+        window = window_of(results[0], scale)
+        targets = first if window == scale else None
         for result in charted:
-            axes = figure.add_subplot(grid[next(rows), :], sharex=first if window == scale else targets)
-            targets = axes
+            targets = axes = figure.add_subplot(grid[next(rows), :], sharex=targets)
             jobs_on_targets(axes, result, window)
             axes.set_title(f"{result.title}{_part(window, scale)}", loc="left")
             if result is not charted[-1]:
                 axes.set_xlabel("")
                 axes.tick_params(labelbottom=False)
-        row, last = next(rows), next(rows)
-        distribution(figure.add_subplot(grid[row, 0]), results, colours, "wait [s]", lambda one: one.wait, 0.0)
-        axes = figure.add_subplot(grid[row, 1])
-        distribution(axes, results, colours, "bounded slowdown", lambda one: one.slowdown, 1.0)
-        first = figure.add_subplot(grid[last, 0])
-        classes(first, by_size(shown), shown, colours, "cores of the job")
-        axes = figure.add_subplot(grid[last, 1], sharey=first)
-        classes(axes, by_user(shown)[:USERS_DRAWN_MAX], shown, colours, "user")
-        _legends(figure, results, colours, has_charts=bool(charted))
+        if "waits" in parts:
+            _waits(figure, [(grid[row, 0], grid[row, 1]) for row in rows], results, colours)
+        _legends(figure, results, colours, parts, has_charts=bool(charted))
         return figure
 
 
-def _legends(figure: Figure, results: Sequence[Result], colours: dict[str, str], *, has_charts: bool) -> None:
+def _waits(figure: Figure, rows: Sequence[Any], results: Sequence[Result], colours: dict[str, str]) -> None:
+    """Draw the distributions of wait and slowdown in one row, waits by size and by user in the next."""
+    shown = results[:POLICIES_MAX]
+    distribution(figure.add_subplot(rows[0][0]), results, colours, "wait [s]", lambda one: one.wait, 0.0)
+    axes = figure.add_subplot(rows[0][1])
+    distribution(axes, results, colours, "bounded slowdown", lambda one: one.slowdown, 1.0)
+    first = figure.add_subplot(rows[1][0])
+    classes(first, by_size(shown), shown, colours, "cores of the job")
+    axes = figure.add_subplot(rows[1][1], sharey=first)
+    classes(axes, by_user(shown)[:USERS_DRAWN_MAX], shown, colours, "user")
+
+
+def _legends(
+    figure: Figure, results: Sequence[Result], colours: dict[str, str], parts: Sequence[str], *, has_charts: bool
+) -> None:
     """Draw legends of policies and waits beside everything that is drawn; below it, what was left out."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -384,7 +398,7 @@ def _legends(figure: Figure, results: Sequence[Result], colours: dict[str, str],
     if has_charts:
         named = [Patch(color=colour, label=name) for _, name, colour in WAITS]
         figure.legend(handles=named, loc="outside right center", title="jobs that waited", alignment="left")
-    if missing := list(left_out(results)):
+    if missing := list(left_out(results, parts)):
         figure.supxlabel(f"Left out: {'; '.join(missing)}.", x=0.01, ha="left", fontsize=8, color="#606060")
 
 

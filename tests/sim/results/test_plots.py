@@ -8,6 +8,7 @@ import pytest
 
 from fluxsched.errors import InvalidValue
 from fluxsched.sim import Trace, generate, run
+from fluxsched.sim.commands import StudyOptions, simulate
 from fluxsched.sim.plots import check_path, plot
 
 
@@ -44,6 +45,33 @@ def test_formats(small, tmp_path, name, begins):
     if name != "a.png":  # which has neither a date nor names
         plot(*small, path)
         assert path.read_bytes() == first
+
+
+@pytest.mark.parametrize(("part", "labels"), [
+    ("time", {"cores in use", "jobs waiting"}), ("targets", {"target"}),
+    ("waits", {"part of the jobs", "wait [s]: median to 95 %"}),
+])  # fmt: skip
+def test_a_part_is_drawn_alone(study, figure, part, labels):
+    from fluxsched.sim.plots import draw
+
+    alone = draw(*study, [part])
+    assert {axes.get_ylabel() for axes in alone.axes if axes.get_ylabel()} == labels
+    assert 0 < len(alone.axes) < len(figure.axes)
+    assert alone.get_figheight() < figure.get_figheight()
+
+
+def test_without_targets_there_is_no_chart_of_them(trace_of):
+    pytest.importorskip("matplotlib")
+    from fluxsched.sim.plots import draw
+
+    trace = trace_of((0, 10, 10, 2))
+    with pytest.raises(InvalidValue, match="nothing to plot"):
+        draw(trace, [run(trace, procs=2)], ["targets"])
+
+
+def test_parts_are_parts_of_a_plot(tmp_path):
+    with pytest.raises(InvalidValue, match="give its file, too"):
+        simulate(StudyOptions(tmp_path / "t.swf", plot_parts=("waits",)), lambda: 0.0)
 
 
 def test_accounts_have_a_panel_where_they_are_known(study):
