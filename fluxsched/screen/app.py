@@ -223,7 +223,8 @@ class TopApp(App[None], inherit_bindings=False):
             ]
         )
         self.jobs.note = self._jobs_note()
-        self.jobs.empty_text = picture.refused.get("jobs", "no job is shown" if self.filter_text else "no active job")
+        none = "the instance is lost" if picture.lost else "no job is shown" if self.filter_text else "no active job"
+        self.jobs.empty_text = picture.refused.get("jobs", none)
         counts = {queue["name"]: queue for queue in picture.metrics.get("queues") or ()}
         self.queues.fill([{**queue, **counts.get(queue["name"], {})} for queue in picture.queues])
         self.groups.fill(picture.machine.groups)

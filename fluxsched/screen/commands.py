@@ -34,6 +34,7 @@ SORT_KEYS = "123456789abcdefghijklmnop"
 JOBS_ON_MAX = 100
 """Jobs that are listed of a target."""
 _USER_OPTIONS = ("-u", "--user")
+_QUEUE_OPTIONS = ("-q", "--queue")
 _HELP_INDENT = 18
 
 
@@ -197,6 +198,23 @@ def _user(app: ScreenParts) -> None:
 
     initial = user_name(row.info["userid"]) if row is not None else ""
     app.ask(Question("Jobs of one user", perform, field="User (empty: all)", initial=initial))
+
+
+def _next_queue(app: ScreenParts) -> None:
+    _turn_queue(app, 1)
+
+
+def _previous_queue(app: ScreenParts) -> None:
+    _turn_queue(app, -1)
+
+
+def _turn_queue(app: ScreenParts, step: int) -> None:
+    """Show the jobs of another queue: of all, then of one after the other."""
+    names = ["", *[str(queue["name"]) for queue in app.picture.queues if queue["name"]]]
+    words = shlex.split(app.filter_text)
+    now = words[words.index("-q") + 1] if "-q" in words[:-1] else ""
+    name = names[(names.index(now) + step if now in names else 0) % len(names)]
+    _filter_by(app, shlex.join([*_without(words, _QUEUE_OPTIONS), *(["-q", name] if name else [])]))
 
 
 def _without(words: Sequence[str], options: Sequence[str]) -> list[str]:
@@ -388,7 +406,8 @@ def _trace(app: ScreenParts) -> None:
 
 COMMANDS: Mapping[str, Callable[[ScreenParts], None]] = {
     "help": _help, "next_pane": _next_pane, "previous_pane": _previous_pane, "details": _details, "search": _search,
-    "search_next": _search_next, "filter": _filter, "user": _user, "every_state": _every_state, "sort": _sort,
+    "search_next": _search_next, "filter": _filter, "user": _user, "next_queue": _next_queue,
+    "previous_queue": _previous_queue, "every_state": _every_state, "sort": _sort,
     "invert": _invert, "arrange": _arrange, "tag": _tag, "cancel": _cancel, "hold": _hold, "urgency": _urgency,
     "urgency_less": _urgency_less, "urgency_more": _urgency_more, "drain": _drain, "undrain": _undrain,
     "trace": _trace, "zoom": _zoom, "escape": _escape, "leave": _leave,

@@ -186,7 +186,7 @@ class MachinePane(Pane):
         if self.rank is None and self.machine.resources.ranks:
             self.rank = self.machine.resources.ranks.min()
         how = f" by {self.by}" + (f", {drawing.together} targets a place" if drawing.together > 1 else "")
-        how += f": {drawing.unnamed} names need a higher terminal" if drawing.unnamed else ""
+        how += f": no room for {drawing.unnamed} names, z makes some" if drawing.unnamed else ""
         tagged = f"  {len(self.tagged):,} tagged" if self.tagged else ""
         runs = [(" Machine ", "title-focused" if self.has_focus else "title"), (how, "dim"),
                 (tagged, "tagged"), (f"  {self.note}", "dim")]  # fmt: skip
@@ -360,6 +360,8 @@ class FiguresBar(Pane):
     def _jobs(self, width: int) -> Strip:
         said = self.figures
         runs: list[Run] = [(" Jobs ", "bold")]
+        if self.lost is not None:
+            return self.look.strip([*runs, ("not known while the instance is lost", "dim")], width)
         if said.running is not None and said.waiting is not None:
             runs += [
                 (f"{said.running:,}", "good"),

@@ -235,7 +235,7 @@ async def test_names_that_have_no_room_are_said_to_need_some() -> None:
     pane.show(machine, is_rebuilt=True)
     async with App[None]().run_test():
         titles = [pane.make_lines(80, lines)[0].text for lines in (10, 17)]
-    assert ["by group: 8 names need a higher terminal" in title for title in titles] == [True, False]
+    assert ["by group: no room for 8 names, z makes some" in title for title in titles] == [True, False]
 
 
 async def test_what_is_costly_to_draw_is_drawn_less_often(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,6 +209,16 @@ async def test_enter_shows_details_of_what_is_under_the_cursor() -> None:
         assert "typed" in await press(pilot, "escape", "4", "enter")
 
 
+async def test_arrows_turn_through_the_queues() -> None:
+    async with screen() as (pilot, follower):
+        app = pilot.app
+        app.picture.queues = [{"name": "batch"}, {"name": "debug"}]
+        seen = [str(follower.subscribed[-1][1].get("constraint")) for key in ("right", "right", "right", "left")
+                if await press(pilot, key)]  # fmt: skip
+        assert ["batch" in one for one in seen] == [True, False, False, False]
+        assert ["debug" in one for one in seen] == [False, True, False, True]
+
+
 async def test_escape_that_arrives_with_another_key_closes_a_question() -> None:
     async with screen() as (pilot, _):
         assert "Filter the jobs" in await press(pilot, "f4")
@@ -309,6 +319,7 @@ async def test_a_lost_instance_is_a_banner_and_comes_back_by_itself() -> None:
             )
         await drawn(pilot)
         assert "INSTANCE LOST: the [b]connection[/b] is closed" in text(pilot)
+        assert text(pilot).split("\n")[2].strip() == "Jobs not known while the instance is lost"
         for topic in ("machine", "jobs", "figures"):
             follower.tell(topic, "instance", {"instance": "there", "role": "owner", "uri": "x"})
         await drawn(pilot)
