@@ -42,6 +42,7 @@ from fluxsched.cli.output import (
     print_flushed,
     print_json,
     print_stream,
+    working,
 )
 from fluxsched.core.role import ROLE_NAMES, Role, parse_role
 from fluxsched.core.text import counted, printable
@@ -338,7 +339,9 @@ def backup(file: Path, uri: str | None, as_json: bool) -> None:
     """
     from fluxsched.instance.backup import backup
 
-    _tell(backup(uri, file), as_json)
+    with working(f"writing {file}"):
+        found = backup(uri, file)
+    _tell(found, as_json)
 
 
 @click.command("restore", cls=Command)
@@ -353,7 +356,9 @@ def restore(file: Path, statedir: Path, as_json: bool) -> None:
     """
     from fluxsched.instance.backup import restore
 
-    _tell(restore(file, statedir), as_json)
+    with working(f"reading {file}"):
+        found = restore(file, statedir)
+    _tell(found, as_json)
 
 
 def _tell(found: Any, as_json: bool) -> None:

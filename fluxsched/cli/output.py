@@ -452,6 +452,20 @@ class ProgressLine:
         self._width = len(text)
 
 
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """Say on a terminal what is being done while it is, and take that away at its end."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    line = f"{printable(text)} ..."
+    print(line, end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        print(f"\r{' ' * len(line)}\r", end="", file=sys.stderr, flush=True)
+
+
 def line_text(title: str, done: int, total: int, took_s: float) -> str:
     """`easy [#####.....]  50% 14,240/28,481 jobs, 52,310 jobs/s, ETA 0:12`."""
     part = done / total if total else 1.0

@@ -32,7 +32,7 @@ from fluxsched.cli.options import (
     table_options,
     uri_option,
 )
-from fluxsched.cli.output import GREEN, RED, YELLOW, Field, print_json
+from fluxsched.cli.output import GREEN, RED, YELLOW, Field, print_json, working
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.text import printable
@@ -487,7 +487,8 @@ def _write_page(study: Study, path: Path | None) -> None:
         from fluxsched.web.standalone import study_page
 
         made = f"fluxsched {__version__}: {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"
-        path.write_text(study_page(study.drawing(), made), encoding="utf-8")
+        with working(f"drawing {path}"):
+            path.write_text(study_page(study.drawing(), made), encoding="utf-8")
 
 
 EXPORT_WINDOW = 64

@@ -37,6 +37,16 @@ def test_formats(layout: str, want: list[str]) -> None:
     assert table(layout) == want
 
 
+@pytest.mark.parametrize("is_tty", [True, False])
+def test_what_takes_long_is_said_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_tty: bool
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_tty)
+    with output.working("writing a"):
+        assert capsys.readouterr().err == ("writing a ..." if is_tty else "")
+    assert capsys.readouterr() == ("", f"\r{' ' * 13}\r" if is_tty else "")
+
+
 def test_no_header() -> None:
     assert table("{id}", header=False) == ["7", "12345"]
 
