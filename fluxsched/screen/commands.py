@@ -252,6 +252,20 @@ def _sort(app: ScreenParts) -> None:
     app.ask(Question(f"Sort {app.pane} by", perform, choices=choices))
 
 
+def _columns(app: ScreenParts) -> None:
+    pane = _table(app)
+    choices = [
+        OfferedChoice(key, column.heading, str(index))
+        for key, (index, column) in zip(SORT_KEYS, enumerate(pane.columns), strict=False)
+    ]
+
+    async def perform(value: str) -> str:
+        pane.toggle(int(value))
+        return ""
+
+    app.ask(Question(f"Show or hide a column of {app.pane}", perform, choices=choices))
+
+
 def _invert(app: ScreenParts) -> None:
     pane = _table(app)
     pane.sort(pane.sorted_by, is_reversed=not pane.is_reversed)
@@ -408,6 +422,7 @@ COMMANDS: Mapping[str, Callable[[ScreenParts], None]] = {
     "help": _help, "next_pane": _next_pane, "previous_pane": _previous_pane, "details": _details, "search": _search,
     "search_next": _search_next, "filter": _filter, "user": _user, "next_queue": _next_queue,
     "previous_queue": _previous_queue, "every_state": _every_state, "sort": _sort,
+    "columns": _columns,
     "invert": _invert, "arrange": _arrange, "tag": _tag, "cancel": _cancel, "hold": _hold, "urgency": _urgency,
     "urgency_less": _urgency_less, "urgency_more": _urgency_more, "drain": _drain, "undrain": _undrain,
     "trace": _trace, "zoom": _zoom, "escape": _escape, "leave": _leave,

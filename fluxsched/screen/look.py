@@ -160,6 +160,7 @@ KEYS = (
     KeyUse("f6,greater_than_sign", "sort", "F6", "Sort", "Sort by a column; > as well; I: the other way round",
            ("jobs", "queues", "groups")),
     KeyUse("I", "invert", "I", "", ""),
+    KeyUse("c", "columns", "c", "Columns", "Show or hide a column", ("jobs", "queues", "groups")),
     KeyUse("f9,k", "cancel", "F9", "Cancel", "Cancel jobs; k as well", ("jobs",)),
     KeyUse("h", "hold", "h", "Hold", "Hold waiting jobs, or release those that are held", ("jobs",)),
     KeyUse("r", "urgency", "r", "Urg", "Set the urgency: 0 to 31, hold, default, expedite; F7, F8: one less, more",

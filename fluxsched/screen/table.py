@@ -25,6 +25,10 @@ HEAD_LINES = 2
 """A title and the columns' headings."""
 
 
+ON_REQUEST = 1_000_000
+"""Width from which on a column is shown that is shown only where a person chooses it."""
+
+
 class TableColumn(NamedTuple):
     """One column: its heading, its cells, and how wide they are."""
 
@@ -71,6 +75,8 @@ class TablePane(Pane):
         self.tags: set[Hashable] = set()
         self.sorted_by: int | None = None
         self.is_reversed = False
+        self._chosen: dict[int, bool] = {}
+        """Columns that a person has shown or hidden, whatever the width of the pane."""
         self._key = key
         self._unsorted: Sequence[Any] = ()
         self._at = 0
@@ -99,6 +105,13 @@ class TablePane(Pane):
         """Sort by a column; None: as they came."""
         self.sorted_by, self.is_reversed = column, is_reversed
         self.fill(self._unsorted)
+        self.redraw()
+
+    def toggle(self, column: int) -> None:
+        """Hide a column that is shown, or show it."""
+        shown = {index for index, _ in self._widths(self.size.width)}
+        self._chosen[column] = column not in shown
+        self._strips.clear()
         self.redraw()
 
     def _in_order(self, rows: Sequence[Any]) -> list[Any]:
@@ -256,12 +269,16 @@ class TablePane(Pane):
         strip = self._strips[self._key(row), f"{mark}{over}", width] = self.look.strip(runs, width, over or "")
         return strip
 
+    def _is_dropped(self, column: TableColumn) -> bool:
+        return column.droppable and not any(map(column.text, self.rows))
+
     def _widths(self, width: int) -> list[tuple[int, int]]:
         """Return the columns shown in a pane of this width, by index, and how wide each is."""
         shown = [
             (index, column) for index, column in enumerate(self.columns)
-            if width >= column.shown_from and not (column.droppable and not any(map(column.text, self.rows)))
+            if self._chosen.get(index, width >= column.shown_from and not self._is_dropped(column))
         ]  # fmt: skip
+        shown = shown or [(0, self.columns[0])]
         sizes = {
             index: min(column.width, max([len(column.heading) + 1, *(len(column.text(row)) for row in self.rows)]))
             if column.fits else column.width
@@ -338,6 +355,8 @@ JOB_COLUMNS = (
     TableColumn("ST", JobRow.status_abbrev, 2, "<", _status_style, JobRow.status_abbrev),
     TableColumn("URG", _of("urgency"), 3, ">", _row_style, lambda row: row.info["urgency"], shown_from=100),
     TableColumn("NODES", _of("nnodes"), 6, ">", _row_style, lambda row: row.info.get("nnodes"), fits=True),
+    TableColumn("BANK", _of("bank"), 10, "<", _row_style, _of("bank"), shown_from=ON_REQUEST, fits=True),
+    TableColumn("TASKS", _of("ntasks"), 6, ">", _row_style, lambda row: row.info.get("ntasks"), shown_from=ON_REQUEST),
     TableColumn("CORES", _of("ncores"), 8, ">", _row_style,
                 lambda row: row.info.get("ncores"), shown_from=90, fits=True),
     TableColumn("TIME", time_shown, 6, ">", _row_style, JobRow.runtime_s),

@@ -18,7 +18,9 @@ pytest.importorskip("textual")
 from textual.pilot import Pilot
 
 from fluxsched.screen.app import TopApp
+from fluxsched.screen.commands import SORT_KEYS
 from fluxsched.screen.look import NOTICE_LINES_MAX, ScreenSettings, TerminalLook
+from fluxsched.screen.table import JOB_COLUMNS
 
 WAITS = {"sched": {"reason_pending": "needs 8 nodes; 2 are free", "t_estimate": 4_000_000_000.0}}
 ROWS = (
@@ -251,6 +253,21 @@ async def test_sorting_keeps_the_cursor_on_its_job() -> None:
         assert "▼" in text(pilot)
         await press(pilot, "f6", "0", "slash", *"HELD", "enter")
         assert app.jobs.current.info["id"] == 3 << 30  # type: ignore[union-attr]
+
+
+async def test_columns_are_chosen() -> None:
+    async with screen() as (pilot, _):
+        keys = {column.heading: SORT_KEYS[at] for at, column in enumerate(JOB_COLUMNS)}
+        for column, is_shown in (("JOBID", True), ("BANK", False)):
+            assert (column in text(pilot)) is is_shown
+            assert (column in await press(pilot, "c", keys[column])) is not is_shown
+        assert "JOBID" in await press(pilot, "c", keys["JOBID"])
+        app = pilot.app
+        assert isinstance(app, TopApp)
+        for index in {index for index, _ in app.jobs._widths(160)}:
+            app.jobs.toggle(index)
+        await drawn(pilot)
+        assert "JOBID" in text(pilot), "one column is left"
 
 
 Asked = list[tuple[str, dict[str, Any]]]
