@@ -14,6 +14,7 @@ REQUEST, TOPIC, PAYLOAD, STREAMING, ROUTE = 1, 0x01, 0x02, 0x40, 0x08
 HEADER = struct.Struct("!BBBBIIII")  # magic, version, type, flags, userid, rolemask, nodeid or errnum, matchtag
 
 socket = zmq.Context.instance().socket(zmq.DEALER)
+monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
 socket.connect(os.environ["FLUXSCHED_URI"])
 
 
@@ -24,6 +25,8 @@ def send(topic: str, payload: dict, matchtag: int, flags: int = 0) -> None:
 
 
 def receive() -> tuple[int, int, dict]:
+    if monitor in zmq.select([socket, monitor], [], [])[0]:  # ZeroMQ would connect to the next instance without a word
+        raise SystemExit("the instance is gone")
     *parts, header = socket.recv_multipart()
     *_, errnum, matchtag = HEADER.unpack(header)
     return matchtag, errnum, msgpack.unpackb(parts[2]) if len(parts) > 2 and not errnum else {}
