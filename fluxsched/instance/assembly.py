@@ -41,7 +41,7 @@ from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.executor.base import Executor, Reports, TaskSettings
 from fluxsched.executor.perilog import PerilogExecutor
 from fluxsched.flux.endpoint import serve_instance, serve_jobs
-from fluxsched.history import Sampling, StateIntervals
+from fluxsched.history import Moment, Sampling, StateIntervals
 from fluxsched.instance.enclosing import (
     ENGINE_ADDRESS_ATTRIBUTE,
     ENGINE_ATTRIBUTE,
@@ -220,7 +220,12 @@ class Assembly:
 
     def _history_services(self, module: ResourceModule, manager: JobManager) -> None:
         """Set up what is sampled and recorded of targets and jobs, and the requests for it."""
-        self.sampling = Sampling(self.turns, self.store, lambda: look_at(module, manager, self.effects.counts))
+
+        def look() -> Moment:
+            arriving = EMPTY if self._health is None else self._health.arriving
+            return look_at(module, manager, self.effects.counts, arriving)
+
+        self.sampling = Sampling(self.turns, self.store, look)
         self.sampling.on_minute.append(self._each_minute)
         self.intervals = StateIntervals(self.turns, self.store, lambda: kept_conditions(module))
         self.resource.changed.append(self.intervals.note_change)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 from zlib import crc32
 
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.programs import AT_END, AT_START, WHILE_IDLE, HealthCheck, SiteProgram
 from fluxsched.executor.perilog import HostPrograms, ProgramEnd
 from fluxsched.resource.drain import PROGRAM_USERS
@@ -103,6 +103,15 @@ class HealthChecks:
             self._online(host, False)
         new = [host for host in resources.hosts(ours).unique().hosts if host not in self._hosts]
         return new + [host for host in sorted(before - self._gone) if host in self._hosts]
+
+    @property
+    def arriving(self) -> Idset:
+        """Return the targets of hosts that go online once their check has ended."""
+        resources, found = self._module.resources, EMPTY
+        for host, state in self._hosts.items():
+            if state.is_arriving:
+                found |= resources.ranks_of(host)
+        return found
 
     def held(self, jobid: int, ranks: Idset) -> None:
         """Do nothing when a job begins."""

@@ -524,9 +524,13 @@ class HistoryService:
         return since_s, until_s
 
 
-def look_at(module: ResourceModule, manager: JobManager, counts: JobCounts) -> Moment:
-    """Return the state of the instance that samples need."""
-    cores = cores_by_state(module.resources, target_states(module)[0], manager.grants.busy("core"))
+def look_at(module: ResourceModule, manager: JobManager, counts: JobCounts, arriving: Idset) -> Moment:
+    """Return the state of the instance that samples need; hosts that are checked before they go online (`arriving`)
+    have not failed.
+    """
+    states = target_states(module)[0]
+    states["offline"] -= arriving
+    cores = cores_by_state(module.resources, states, manager.grants.busy("core"))
     queues = {queue.name or "": (queue.active - queue.running, queue.running) for queue in manager.queues}
     return Moment(cores, queues, counts.for_history())
 

@@ -384,6 +384,20 @@ async def test_a_host_is_checked_before_it_goes_online(world: World, site: Site,
     assert not instance.resource.module.drained
 
 
+async def test_hosts_whose_first_check_runs_are_no_failures_in_reports(
+    world: World, site: Site, eventually: Eventually
+) -> None:
+    site.program("health", f"note health; while [ ! -e {site.notes}.go ]; do sleep 0.01; done", when="start")
+    instance = await site.start(fake="2x1")
+    client = await world.client(instance)
+    await eventually(lambda: len(site.noted) == 2)
+    during = await client.report()
+    Path(f"{site.notes}.go").touch()
+    await eventually(lambda: str(instance.resource.module.usable("default")) == "0-1")
+    for report in (during, await client.report()):
+        assert report["capacity"]["free"] > report["capacity"]["down"] == 0
+
+
 def _r_on(hosts: list[str]) -> dict[str, Any]:
     r = r_of(f"0-{len(hosts) - 1}", cores="0")
     r["execution"]["nodelist"] = hosts
