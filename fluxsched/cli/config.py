@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,7 @@ def reload(handle: InstanceHandle, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    tell(answer)
+    tell(handle, answer)
     if any(change["key"] in ("health", "health.program") and change.get("new") is None for change in answer["changed"]):
         from fluxsched.views.machine import PROGRAM_PREFIX
 
@@ -113,14 +114,20 @@ def reload(handle: InstanceHandle, as_json: bool) -> None:
             print_line(f"targets {ranks} stay drained by health checks, too: {undrain}")
 
 
-def tell(answer: dict[str, Any]) -> None:
+_KEEPS_ACCOUNTS = re.compile(r"(^|[;=])(fair\b|[^;:|]*\.py\b)")
+"""Policies that may have read `[fair]`: ours, and those in files."""
+
+
+def tell(handle: InstanceHandle, answer: dict[str, Any]) -> None:
     """Print the changes, line by line."""
     for change in answer["changed"]:
         _print_change(change)
-    if any(change["key"].partition(".")[0] == "fair" for change in answer["changed"]):
-        print_line("schedulers take [fair] when they are reloaded: fluxsched module reload NAME")
     for name in answer["modules"]:
         print_line(f"module {name} is restarted to serve its queues; jobs continue")
+    if any(change["key"].partition(".")[0] == "fair" for change in answer["changed"]):
+        for module in handle.rpc("module.list")["mods"]:
+            if module["name"] not in answer["modules"] and _KEEPS_ACCOUNTS.search(module["path"]):
+                print_line(f"[fair] holds for {module['name']} after: fluxsched module reload {module['name']}")
     for change in answer["restart"]:
         is_scheduler = change["key"].partition(".")[0] == "scheduler"
         hint = ", or `fluxsched module remove` and `module load`" if is_scheduler else ""

@@ -571,7 +571,7 @@ def reload(handle: InstanceHandle, path: str | None, force: bool, yes: bool) -> 
     if answer.get("changed") or answer.get("restart"):  # the configuration was read again with it
         from fluxsched.cli.config import tell
 
-        tell(answer)
+        tell(handle, answer)
 
 
 # ---- `cluster`

@@ -163,7 +163,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
     limits, defaults = _policy(policy, is_global=True)
     queues = _queues(root.table("queues"), groups, limits, defaults, directory)
     if not queues:
-        _check_default(policy, None, defaults.duration_s, limits)
+        _check_default(policy, defaults.duration_s, limits)
     fair = read_fair(root.table("fair"))
     _check_defaults(policy.table("jobspec").table("defaults").table("system"), defaults, queues, fair)
     schedulers = read_schedulers(root, groups, queues, directory)
@@ -370,9 +370,10 @@ def _queue(
     if hosts is not None and "requires" in table:
         table.fault("hosts", "and requires cannot both be given (RFC 33): hosts alone determines the members")
     policy, own, own_defaults = _queue_policy(table)
-    duration_s = own_defaults.duration_s if own_defaults.duration_s is not None else defaults.duration_s
+    is_own = own_defaults.duration_s is not None
+    duration_s = own_defaults.duration_s if is_own else defaults.duration_s
     merged = _merged(own, limits)
-    _check_default(table, None, duration_s, merged)
+    _check_default(table, duration_s, merged, is_own=is_own)
     properties = list(requires) if hosts is None else [LOCAL_PREFIX + name]
     required = Constraint.parse({"properties": properties}) if properties else None
     if plugins := table.texts("plugins", check_plugin):
@@ -403,9 +404,14 @@ def _groups_of_queue(table: TomlTable, groups: set[str]) -> tuple[str, tuple[str
     return named[0], tuple(dict.fromkeys(named[1:]))
 
 
-def _check_default(table: TomlTable, key: str | None, duration_s: float | None, limits: Limits) -> None:
+def _check_default(table: TomlTable, duration_s: float | None, limits: Limits, *, is_own: bool = True) -> None:
     if limits.duration_s and duration_s and duration_s > limits.duration_s:
-        table.fault(key, f"its default duration of {duration_s:g} s is above its limit of {limits.duration_s:g} s")
+        above = f"is above its limit of {limits.duration_s:g} s"
+        if is_own:
+            table.fault(None, f"its default duration of {duration_s:g} s {above}")
+        else:
+            remedy = "set policy.jobspec.defaults.system.duration for this queue"
+            table.fault(None, f"the default duration of [policy], {duration_s:g} s, {above}: {remedy}")
 
 
 def _queue_policy(table: TomlTable) -> tuple[str | None, Limits, Defaults]:
@@ -486,7 +492,7 @@ def _site_limit(table: TomlTable, queues: Mapping[str, QueueConfig], fair: FairS
         if name is not None and name != EACH and known is not None and name not in known:
             table.fault(key, f"{shown(name)} is not configured; {there_are(list(known))}")
     bounds = {key: table.integer(key, 0) for key in ("running", "waiting", "nodes", "cores", "gpus", "minutes")}
-    if (user, bank, queue) == (None, None, None):
+    if not any(key in table for key in ("user", "bank", "queue")):
         table.fault(None, "names no user, bank or queue: user = '*' is each user by itself")
     if not any(key in table for key in bounds):
         table.fault(None, f"bounds nothing: give one of {', '.join(bounds)}")

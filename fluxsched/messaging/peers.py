@@ -137,6 +137,9 @@ class RpcRequest:
         """Return the topic of the request."""
         return self.message.topic
 
+    def __str__(self) -> str:
+        return f"a client of {self.who} (connection {self.peer.name})"
+
     def log_fields(self) -> dict[str, str]:
         """Return the fields of log lines that are written while the request is handled."""
         return message_fields(self.message.matchtag, self.message.topic, self.peer.name)

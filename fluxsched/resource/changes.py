@@ -136,7 +136,8 @@ class Sessions:
             raise Refused(f"group {name!r} cannot be acquired: its targets are {why}", errno.EPERM)
         members = self._groups.targets_of(name)
         if name in self._of:
-            raise Refused(f"group {name!r} is acquired already: one acquirer a group, disconnect it first", errno.EBUSY)
+            holder = self._of[name].acquirer
+            raise Refused(f"group {name!r} is acquired already by {holder}, which must end first", errno.EBUSY)
         resources = self._targets.resources
         shared = resources.shared if name == DEFAULT else ()  # what belongs to no target is in one place: never twice
         online, grow = members & usable, resources.restrict(members).with_shared(shared)

@@ -673,7 +673,7 @@ class Policy(Protocol):
     - `why_not_preempted(jobs, job, preemptions, now_s)`: what keeps running jobs from being preempted for one that
       waits for resources; `jobs` are all of its queue (`PendingJobs`).
     - `INNER`: which of its OPTIONS names another policy, which is given to it ready; options that it does not have are
-      that policy's.
+      that policy's. Kept as `inner`, it is named by `job why`.
     """
 
     name: ClassVar[str]

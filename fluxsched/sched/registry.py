@@ -171,9 +171,14 @@ def known_policies() -> list[str]:
 
 
 def says(policy: object) -> str:
-    """Return the purpose of a policy or its class in one line, the first of its docstring, without marks of code."""
+    """Return the purpose of a policy or its class in one line, the first of its docstring, without marks of code; with
+    the name of the policy that it runs (`inner`) in place of that of the option.
+    """
     lines = (inspect.getdoc(policy if isinstance(policy, type) else type(policy)) or "").splitlines()
-    return lines[0].replace("`", "") if lines else ""
+    first, inner = lines[0] if lines else "", getattr(policy, "inner", None)
+    if inner is not None:
+        first = first.replace(f"`{getattr(policy, 'INNER', '')}`", inner.name)
+    return first.replace("`", "")
 
 
 def check_class(cls: object) -> None:

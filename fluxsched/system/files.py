@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 
 from fluxsched import __version__
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
@@ -410,7 +411,12 @@ def end_of(uri: str) -> str | None:
 def state_of(uri: str) -> Path | None:
     """Return the state directory of the instance that was at `uri`, if it had one: its log is there."""
     path = _last_log(uri)
-    return path.resolve().parents[1] if path is not None and path.is_symlink() else None
+    return None if path is None else _statedir_of(path)
+
+
+def _statedir_of(path: Path) -> Path | None:
+    """Return the state directory that has a log of `logs_directory`, if it is a link to one there."""
+    return path.resolve().parents[1] if path.is_symlink() else None
 
 
 def _last_log(uri: str) -> Path | None:
@@ -480,7 +486,10 @@ def _end(path: Path) -> str | None:
     if not lines or lines[-1].rstrip('"}').endswith(ENDED):
         return None
     when = "at" if any(mark in line for line in lines for mark in DATED) else "after"
-    return f"ended unexpectedly {when} {datetime.fromtimestamp(at_s):%b%d %H:%M}: its log is {path.resolve()}"
+    said = f"ended unexpectedly {when} {datetime.fromtimestamp(at_s):%b%d %H:%M}: its log is {path.resolve()}"
+    if (statedir := _statedir_of(path)) is None:
+        return said
+    return f"{said}; `fluxsched start --statedir {quote(str(statedir))}`, with its other options, takes its jobs over"
 
 
 def _prune(directory: Path) -> None:

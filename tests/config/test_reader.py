@@ -289,6 +289,11 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
             "site.toml:1: [queues.a] its default duration of 7200 s is above its limit of 3600 s",
         ),
         (
+            '[policy.jobspec.defaults.system]\nduration = "2h"\n[queues.a]\npolicy.limits.duration = "1h"',
+            "site.toml:3: [queues.a] the default duration of [policy], 7200 s, is above its limit of 3600 s: "
+            "set policy.jobspec.defaults.system.duration for this queue",
+        ),
+        (
             '[queues.a.policy.jobspec.defaults.system]\nqueue = "a"',
             "site.toml:2: [queues.a.policy.jobspec.defaults.system] unknown key 'queue'; known keys: duration",
         ),
@@ -325,6 +330,12 @@ def test_a_fault_is_named_with_file_line_and_key(text, told):
         parse_config(text, "site.toml")
     assert told in str(caught.value)
     assert str(caught.value).startswith("site.toml:")
+
+
+def test_a_limit_on_a_user_that_does_not_exist_has_one_fault():
+    with pytest.raises(InvalidValue) as caught:
+        parse_config("[[limits]]\nuser = 'nobody-at-all'\ncores = 1", "site.toml")
+    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_all_faults_come_at_once_in_the_order_of_the_file():

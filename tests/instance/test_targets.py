@@ -172,7 +172,13 @@ async def test_cancel_and_loss_free_the_group(world, site, peer, eventually):
     stream = peer.open("resource.acquire", {"group": "default"})
     assert (await peer.next(stream)).payload["offline"] == "0-3,6"
     other = world.second(site)
-    assert (await other.refused("resource.acquire", {"group": "default"}, flags=STREAMING))[0] == errno.EBUSY
+    errnum, text = await other.refused("resource.acquire", {"group": "default"}, flags=STREAMING)
+    assert errnum == errno.EBUSY
+    [holder] = site.resource._acquirers
+    assert text == (
+        f"group 'default' is acquired already by a client of {holder.who} (connection {holder.peer.name}), "
+        "which must end first"
+    )
     peer.close()
     await eventually(lambda: not site.resource.report()["acquirers"])
     assert (await other.next(other.open("resource.acquire", {"group": "default"}))).errnum == 0

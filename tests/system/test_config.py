@@ -122,7 +122,7 @@ def test_check_tells_all_faults_without_an_instance(user: Any, path: Path) -> No
 def test_banks_are_decided_at_submission_and_changed_by_a_reload(daemon: Any, user: Any) -> None:
     path = user.directory / "site.toml"
     path.write_text("[fair.banks]\nphysics = 3\noptics = 1\n")
-    here = daemon("--fake", "1x2", "--config", path)
+    here = daemon("--fake", "1x2", "--config", path, "--scheduler", "fair")
     refused = here("submit", "true", status=1)
     assert "the job names no bank, and there is no default: name one of physics, optics" in refused.err
     refused = here("submit", "--bank", "chemistry", "true", status=1)
@@ -133,7 +133,13 @@ def test_banks_are_decided_at_submission_and_changed_by_a_reload(daemon: Any, us
         'policy.jobspec.defaults.system.bank: not set -> "physics"',
         "fair.banks.physics: 3 -> 2",
         "fair.banks.optics: 1 -> not set",
-        "schedulers take [fair] when they are reloaded: fluxsched module reload NAME",
+        "[fair] holds for sched-fair after: fluxsched module reload sched-fair",
+    ]
+    path.write_text(path.read_text().replace("= 2", "= 3") + "[[limits]]\nuser = '*'\nrunning = 9\n")
+    assert here("config", "reload").out.splitlines() == [
+        "fair.banks.physics: 2 -> 3",
+        'limits: not set -> [{ user = "*", running = 9 }]',
+        "module sched-fair is restarted to serve its queues; jobs continue",
     ]
     job = here.submit("true")
     here("wait", job)

@@ -126,7 +126,10 @@ def test_why_says_which_account_comes_first(shared):
     assert "4 core" in why.reason
     assert why.earliest_s == 100.0
     first = site.scheduler.why(other, 0.0)
-    assert first.rule.startswith("first in account default/b, which comes first; under fair:")
+    assert first.rule.startswith(
+        "first in account default/b, which comes first; under fair: The account that uses least"
+    )
+    assert first.rule.endswith("under the policy easy.")
     assert first.earliest_s == 100.0
 
 
