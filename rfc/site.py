@@ -39,7 +39,7 @@ def options_page() -> str:
         for name, one in subcommands(command) if isinstance(command, click.Group) else []:
             add(one, click.Context(one, ctx, name, max_content_width=100))
 
-    add(main, click.Context(main, info_name="fluxsched"))
+    add(main, click.Context(main, info_name="fluxsched", **main.context_settings))
     return "\n".join(lines) + "\n"
 
 

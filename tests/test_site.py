@@ -32,12 +32,13 @@ def test_every_link_leads_to_a_part_of_the_site(page: str) -> None:
     text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
     named = [(ROOT / page).parent / name for name in re.findall(r"\]\((?!\w+:)([^)#]+)", text)]
     targets = {str(path.resolve().relative_to(ROOT)) for path in named}
-    assert targets - SOURCES - {"rfc/options.md", "rfc/schemas"} == set()
+    assert targets - SOURCES - {"rfc/options.md"} == set()
 
 
 def test_the_pages_that_are_made_have_every_command_and_every_public_name() -> None:
     options, api = site.options_page(), site.api_page((ROOT / "rfc/api.md").read_text())
     assert [name for name in NAMES if f"\n## fluxsched {name}\n" not in options] == []
+    assert not re.search(r"^ +--help ", options, re.MULTILINE), "-h is on the page as it is in the program"
     for line in (ROOT / "tests/public_names.txt").read_text().splitlines():
         if line.startswith("fluxsched"):
             assert line.partition("(")[0].rpartition(".")[2] in api

@@ -298,7 +298,7 @@ def report(
     Jobs count where they ended, what they used where they used it; those that run still count with what they have used.
     Times are whole hours, those of more than a month ago whole days. FAILURES are failed jobs and those whose time was
     up. USED% is of the cores that were there, CPU% of those that a job held. WAIT is a mean; WAIT-P50 and WAIT-P95 are
-    within a fifth or so.
+    estimates, too high or too low by a factor of at most 1.67.
 
     --waste tells who asks for most and uses least. MEASURED are the core-hours of jobs that have ended and whose CPU
     time is known, WASTED those of them that were not used. GPU% is how busy the GPUs of such jobs were where they

@@ -257,7 +257,10 @@ def reload_module(handle: InstanceHandle, name: str, as_json: bool) -> None:
 @table_options(LIST)
 @viewing
 def list_modules(handle: InstanceHandle, is_long: bool, output: Output) -> None:
-    """List modules with their services and states."""
+    """List modules with their services and states.
+
+    S is R for a module that runs, I for one that starts, F for one that ends, X for one that has ended.
+    """
     from fluxsched.cli.output import parse_format
 
     if is_long:

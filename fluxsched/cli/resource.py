@@ -150,7 +150,8 @@ def list_resources(
 ) -> None:  # fmt: skip
     """Show the resources of schedulers: free, allocated, down, spare, and withheld; without excluded targets.
 
-    AMOUNTS are countable resources (memory, licences), if there are any.
+    A target that is partly in use is in several rows, each of its cores in one. AMOUNTS are countable resources
+    (memory, licences), if there are any.
     """
     answer = handle.rpc("resource.sched-status")
     wanted = _wanted(handle, include, queue)

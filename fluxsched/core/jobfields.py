@@ -236,7 +236,7 @@ NOTIFY_START, NOTIFY_END, NOTIFY_FAIL = "start", "end", "fail"
 NOTIFY_EVENTS: Final = (NOTIFY_START, NOTIFY_END, NOTIFY_FAIL)
 """Events of a job that its user may be told of; a failure is an end that is no success."""
 NOTIFY_COMMAND_CHARS_MAX = 4096
-"""Characters of the command that tells of them; what is longer belongs into a script."""
+"""Characters of the command that tells of them; what is longer belongs in a script."""
 _NOTIFY_KEYS: Final = ("command", "host", "on", "terminal")
 
 

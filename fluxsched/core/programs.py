@@ -14,7 +14,7 @@ from fluxsched.core.text import printable
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 PROGRAM_WORDS_MAX = 256
-"""Words of a program; what is longer belongs into a script."""
+"""Words of a program; what is longer belongs in a script."""
 OUTPUT_BYTES_MAX: Final = 4096
 """Bytes of its output that are kept: the reason of a drain is one line of it."""
 REASON_LINE_CHARS_MAX: Final = 200

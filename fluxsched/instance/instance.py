@@ -272,7 +272,7 @@ class Instance:
         if not keyring.authorized:
             log.warning(
                 "no key is authorized yet, so no client can connect at a tcp port: `fluxsched keygen NAME` makes one, "
-                "its .pub file belongs into %s, and `fluxsched config reload` has it read",
+                "its .pub file belongs in %s, and `fluxsched config reload` has it read",
                 authorized_directory(rules),
             )
         return Access(rules, keyring.authorized), authorized_keys

@@ -61,7 +61,7 @@ def write_secret(path: Path, pair: KeyPair) -> None:
 
 
 def write_public(path: Path, key: AuthorizedKey) -> None:
-    """Write the file that belongs into a server's directory of authorized keys."""
+    """Write the file that belongs in a server's directory of authorized keys."""
     user = "" if key.userid is None else f"user = {key.userid}\n"
     text = f'# The public key of {key.name}, for the directory of authorized keys of a server.\nrole = "{key.role}"\n'
     _write(path, f'{text}{user}public-key = "{key.public.hex()}"\n', 0o644)
