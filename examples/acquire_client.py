@@ -12,7 +12,6 @@ import zmq
 
 REQUEST, TOPIC, PAYLOAD, STREAMING, ROUTE = 1, 0x01, 0x02, 0x40, 0x08
 HEADER = struct.Struct("!BBBBIIII")  # magic, version, type, flags, userid, rolemask, nodeid or errnum, matchtag
-
 socket = zmq.Context.instance().socket(zmq.DEALER)
 monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
 socket.connect(os.environ["FLUXSCHED_URI"])
