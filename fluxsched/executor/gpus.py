@@ -20,14 +20,12 @@ from typing import Any, Final, NamedTuple
 
 from fluxsched.executor.cleanup import reap_group
 from fluxsched.system.loop import ExitWatch, Timer, Turns
-from fluxsched.system.processes import close_output
+from fluxsched.system.processes import close_output, timed_words
 
 SAMPLE_S = 5.0
 """Interval of samples (seconds): `nvidia-smi` takes a tenth of a second, or more where the driver sleeps."""
 LIMIT_S = 30.0
 """Time after which a sample is ended, and killed a second later: a driver that sleeps takes a second or two a GPU."""
-LIMITED: Final = 'exec timeout --kill-after=1 "$0" /bin/sh -c "$1"'
-"""Shell script that runs another one for so many seconds."""
 QUERY: Final = (
     "nvidia-smi --query-gpu=index,uuid,utilization.gpu,memory.used --format=csv,noheader,nounits; echo; "
     "nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv,noheader,nounits"
@@ -93,7 +91,8 @@ class GpuSampler:
             return
         try:
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", LIMITED, str(LIMIT_S), QUERY], start_new_session=True,
+                ["/bin/sh", "-c", 'exec "$0" "$@"', *timed_words(LIMIT_S, 1.0), "/bin/sh", "-c", QUERY],
+                start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             self._spawned.add(self._process.pid)

@@ -529,11 +529,11 @@ class LocalExecutor:
 
     def _take_gpus(self, sample: Mapping[int, GpuUse]) -> bool:
         """Add a sample to the figures of the jobs that hold GPUs; return whether there are any."""
-        running = [run for run in self._runs.values() if run.open and run.gpus]
-        for run in running:
-            uses = [sample[gpu] for gpu in run.gpus if gpu in sample]
+        held = [(run, gpus) for run in self._runs.values() if run.open and (gpus := run.gpus)]
+        for run, gpus in held:
+            uses = [sample[gpu] for gpu in gpus if gpu in sample]
             run.meter.sampled(uses, run.task_of(pid for use in uses for pid in use.processes))
-        return bool(running)
+        return bool(held)
 
     def _measure_each(self) -> Work:
         others: list[int] = []

@@ -38,7 +38,7 @@ from fluxsched.store.store import Store
 from fluxsched.system.files import user_name
 from fluxsched.system.log import logger, of_job
 from fluxsched.system.loop import ExitWatch
-from fluxsched.system.processes import close_output
+from fluxsched.system.processes import close_output, timed_words
 
 log = logger("notify")
 
@@ -48,8 +48,8 @@ COMMANDS_MAX = 4
 """Commands that run at a time: a thousand jobs may end in a second."""
 NOTIFICATIONS_MAX = 10_000
 """Commands that wait to be run; further ones are left out, and the log says so."""
-LIMIT: Final = ("timeout", "--kill-after=5", "60")
-"""Command that ends another one after 60 s, and kills it 5 s later."""
+COMMAND_S, KILL_AFTER_S = 60.0, 5.0
+"""Time after which a command is ended, and further time after which it is killed."""
 OWN_VARIABLES: Final = ("HOME", "USER", "LOGNAME", "SHELL")
 """Variables of the instance that a command has, too, unless the job has others."""
 SENDMAIL_PATH: Final = f"{PROGRAM_PATH}:/usr/lib"
@@ -223,29 +223,13 @@ class JobNotify:
             "FLUXSCHED_TERMINAL": wanted.terminal if _is_here(wanted) else "",
             "FLUXSCHED_SENDMAIL": self._sendmail() or "",
         }
-        environment = {
-            "PATH": PROGRAM_PATH,
-            **own,
-            **given,
-            **self._effects.settings.environment,
-            **one.variables,
-            **at,
-        }
+        ours = self._effects.settings.environment
+        environment = {"PATH": PROGRAM_PATH, **own, **given, **ours, **one.variables, **at}
         command = CHANGE_DIRECTORY + (wanted.command or OWN_COMMAND)
-        words = [
-            *LIMIT,
-            "/bin/sh",
-            "-c",
-            BOUNDED,
-            "fluxsched",
-            "/bin/sh",
-            "-c",
-            command,
-            "fluxsched",
-            system.get("cwd") or "/",
-        ]
+        timeout, *limits = timed_words(COMMAND_S, KILL_AFTER_S)
+        words = ["/bin/sh", "-c", BOUNDED, "fluxsched", "/bin/sh", "-c", command, "fluxsched", system.get("cwd") or "/"]
         return subprocess.Popen(
-            [shutil.which(words[0], path=PROGRAM_PATH) or words[0], *words[1:]], env=environment,
+            [shutil.which(timeout, path=PROGRAM_PATH) or timeout, *limits, *words], env=environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
             cwd="/",
         )  # fmt: skip

@@ -166,6 +166,14 @@ def close_output(process: subprocess.Popen[bytes], bytes_max: int) -> bytes:
         return pipe.read(bytes_max) or b""
 
 
+def timed_words(limit_s: float, kill_after_s: float) -> tuple[str, ...]:
+    """Return the words that end the program whose words follow, after a time, and kill it later (seconds).
+
+    `timeout` holds the limit without this process, too.
+    """
+    return "timeout", f"--kill-after={kill_after_s:g}", f"{limit_s:g}"
+
+
 def ancestor_among(pid: int, roots: Container[int]) -> int | None:
     """Return the process itself or its closest ancestor among `roots`; None if there is none, or we may not know."""
     while pid not in roots:
