@@ -340,16 +340,3 @@ def test_hello_tells_only_of_its_groups(new_world, spec):
     world.run(2, scheduler="one", spec=spec(queue="b"))
     world.do("scheduler_lost", "one")
     assert [item.id for item in world.manager.allocation.hello("two", ("b",))] == [2]
-
-
-def test_sixty_submits_behind_a_blocked_head_ask_once_each(world):
-    """The peer's `burst`: it grants one job twice. Here every job has one request and one answer."""
-    sent = []
-    for jobid in range(1, 62):
-        world.submit(jobid)
-        sent += world.sent()
-    assert sent == list(range(1, 62))
-    for jobid in range(61, 1, -1):
-        world.grant(jobid)
-        with pytest.raises(RemoteProtocolError, match="no request outstanding"):
-            world.grant(jobid)

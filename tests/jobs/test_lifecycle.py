@@ -217,13 +217,10 @@ def test_the_first_fatal_exception_is_the_root_cause(world):
     assert (found.exception_type, found.exception_note, found.result) == ("exec", "task 3 failed", "FAILED")
     assert found.status == (128 + 9) << 8  # RFC 21: the wait status of the root cause, as a shell gives it
     assert world.job().exceptions is not None
-
-
-def test_an_exit_code_given_with_the_root_cause(world):
-    world.run()
-    world.do("raise_exception", 1, "exec", 0, "", None, wait_status=3 << 8)
-    world.end(1, 9)
-    assert world.result(1).status == 3 << 8
+    world.run(2)
+    world.do("raise_exception", 2, "exec", 0, "", None, wait_status=3 << 8)
+    world.end(2, 9)
+    assert world.result(2).status == 3 << 8
 
 
 @pytest.mark.parametrize(
@@ -303,19 +300,25 @@ def test_hold_and_release(world):
     assert world.contexts(1, "urgency")[-1] == {"urgency": 31, "userid": 5}
 
 
-def test_a_release_that_crosses_the_cancellation_asks_again(world):
+HELD, STOPPED = ("set_urgency", 1, 0, 5), ("start", None, False)
+
+
+@pytest.mark.parametrize(
+    ("withdrawn", "again", "priority"), [(HELD, ("set_urgency", 1, 20, 5), 20), (STOPPED, ("start", None, True), 16)]
+)
+def test_a_release_that_crosses_the_cancellation_asks_again(world, withdrawn, again, priority):
     world.submit()
-    world.do("set_urgency", 1, 0, 5)
-    world.do("set_urgency", 1, 20, 5)
+    world.do(*withdrawn)
+    world.do(*again)
     assert world.sent() == []  # one request at most: the answer to the cancellation comes first
     world.do("alloc_canceled", "sched", 1)
-    assert world.sent() == [1]
-    assert world.requests(AllocRequest)[0].priority == 20
+    assert [(one.id, one.priority) for one in world.requests(AllocRequest)] == [(1, priority)]
 
 
-def test_a_grant_that_crosses_a_hold_is_taken(world):
+@pytest.mark.parametrize("withdrawn", [HELD, STOPPED])
+def test_a_grant_that_crosses_a_withdrawal_is_taken(world, withdrawn):
     world.submit()
-    world.do("set_urgency", 1, 0, 5)
+    world.do(*withdrawn)
     world.grant()
     assert world.state() is State.RUN
     with pytest.raises(Refused, match="has its resources"):
@@ -372,11 +375,7 @@ def test_a_running_jobs_expiration_changes_when_the_scheduler_agrees(world, r_of
     assert world.do("update", 1, {"attributes.system.duration": 120}) == [proposed]
     with pytest.raises(Refused, match="not answered yet"):
         world.do("update", 1, {"attributes.system.duration": 130})
-    world.do(
-        "expiration_answered",
-        1,
-        "no",
-    )
+    world.do("expiration_answered", 1, "no")
     assert world.last == [UpdateDone(1, "no")]
     world.do("update", 1, {"attributes.system.duration": 0})
     world.do("expiration_answered", 1, None)

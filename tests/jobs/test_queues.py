@@ -133,22 +133,6 @@ def test_stop_takes_requests_back_and_start_sends_them_again(named, spec):
     assert named.sent() == [1, 3]
 
 
-def test_start_before_the_cancellation_is_answered(world):
-    world.submit(1)
-    world.do("start", None, False)
-    world.do("start", None, True)
-    assert world.sent() == []
-    world.do("alloc_canceled", "sched", 1)
-    assert world.sent() == [1]
-
-
-def test_a_grant_that_crosses_the_stop_is_taken(world):
-    world.submit(1)
-    world.do("start", None, False)
-    world.grant(1)
-    assert world.state(1) is State.RUN
-
-
 def test_all_queues_and_none(named):
     assert [effect.name for effect in named.do("start", None, False, all_queues=True)] == ["batch", "debug"]
     with pytest.raises(Refused, match=r"name the queue to start \(batch, debug\) or give --all"):

@@ -339,15 +339,6 @@ def test_what_ended_a_job_is_not_the_end_of_its_tasks(world, spec, kind):
     assert not world.manager.jobs.active
 
 
-def test_what_depends_on_a_job_waits_for_its_retry(world, spec):
-    world.submit(1, retried(spec, on="exit:75"))
-    world.submit(2, spec(dependencies=[{"scheme": "afterok", "value": "1"}]))
-    world.grant(1)
-    world.end(1, 75 << 8)
-    assert list(world.job(2).dependencies) == ["afterok=ƒJG"]
-    assert world.manager.jobs.last(1).id == NEXT
-
-
 @pytest.mark.parametrize("status", [0, 15])
 def test_its_user_has_a_running_job_wait_again_at_no_cost(world, spec, status):
     world.run(1, spec=requeued(spec, 1))

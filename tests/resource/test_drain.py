@@ -91,11 +91,19 @@ def test_unknown_and_drained_are_named_together(h):
         h.drain("0,9")
 
 
-def test_update_drains_the_new_ones_and_keeps_reasons(h):
+@pytest.mark.parametrize(
+    ("mode", "found", "drained"),
+    [
+        ("update", {"0": (102.0, "new", "bob"), "1": (101.0, "old", "ann")}, [("0", 0)]),
+        ("overwrite", {"0": (102.0, "new", "bob"), "1": (101.0, "new", "ann")}, [("0-1", 1)]),
+        ("force-overwrite", {"0-1": (102.0, "new", "bob")}, [("0-1", 2)]),
+    ],
+)
+def test_what_becomes_of_the_reason_and_the_time_of_what_is_drained(h, mode, found, drained):
     h.drain("1", "old")
-    h.drain("0-1", "new", mode="update", user="bob")
-    assert lines(h) == {"0": (102.0, "new", "bob"), "1": (101.0, "old", "ann")}
-    assert [context["idset"] for _, context in h.events("drain")] == ["0"]
+    h.drain("0-1", "new", mode=mode, user="bob")
+    assert lines(h) == found
+    assert [(context["idset"], context["overwrite"]) for _, context in h.events("drain")] == drained
 
 
 def test_update_gives_a_reason_to_those_without(h):
@@ -109,20 +117,6 @@ def test_update_of_nothing_new_does_nothing(h):
     h.drain("1", "old")
     h.drain("1", "new", mode="update")
     assert h.effects == []
-
-
-def test_overwrite_replaces_the_reason_and_keeps_the_timestamp(h):
-    h.drain("1", "old")
-    h.drain("0-1", "new", mode="overwrite", user="bob")
-    assert lines(h) == {"0": (102.0, "new", "bob"), "1": (101.0, "new", "ann")}
-    assert [context["overwrite"] for _, context in h.events("drain")] == [1]
-
-
-def test_force_overwrite_replaces_both(h):
-    h.drain("1", "old")
-    h.drain("0-1", "new", mode="force-overwrite", user="bob")
-    assert lines(h) == {"0-1": (102.0, "new", "bob")}
-    assert [context["overwrite"] for _, context in h.events("drain")] == [2]
 
 
 def test_undrain(h):

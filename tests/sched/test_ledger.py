@@ -5,7 +5,6 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.sched.decisions import Release
 from fluxsched.sched.policy import PAUSE, Fits, Start
 from tests.sched.site import Bench, make_r
 
@@ -167,17 +166,6 @@ def test_hello_that_holds_twice_is_refused(bench):
     with pytest.raises(RemoteProtocolError, match="twice"):
         bench.scheduler.hello(1, 16, 1000, 1.0, r_of(r1="0"))
     assert str(bench.allocated.ranks) == "0"
-
-
-def test_a_shrunk_rank_is_released_by_its_last_holder(bench):
-    bench.grow("0-1")
-    for jobid in (1, 2):
-        bench.submit(jobid, cores=2, constraint={"ranks": ["0"]})
-    bench.run()
-    assert bench.shrink("0-1")[-1] == Release("default", Idset.parse("1"))
-    assert bench.scheduler.report.stats()["foreign"] == 2
-    assert bench.free(1) == []
-    assert bench.free(2) == [Release("default", Idset.parse("0"))]
 
 
 @pytest.mark.plain_only("replaces methods of the pool")

@@ -37,26 +37,6 @@ def ids(queue):
     return [job.jobid for job in queue]
 
 
-def test_higher_priority_then_earlier_submit_then_lower_id(waiting):
-    queue = PendingJobs()
-    for job in (waiting(5, 16, 2.0), waiting(4, 16, 1.0), waiting(3, 16, 1.0), waiting(9, 17, 9.0)):
-        queue.add(job)
-    assert ids(queue) == [9, 3, 4, 5]
-    assert [queue.ahead_of(jobid) for jobid in (9, 3, 4, 5)] == [0, 1, 2, 3]
-
-
-def test_priority_0_is_held_and_comes_back(waiting):
-    queue = PendingJobs()
-    queue.add(waiting(1))
-    queue.add(waiting(2, 0))
-    assert ids(queue) == [1]
-    assert [job.jobid for job in queue.everyone()] == [1, 2]
-    assert queue.prioritize(2, 31)
-    assert queue.prioritize(1, 0)
-    assert ids(queue) == [2]
-    assert not queue.prioritize(7, 1)
-
-
 def test_limit_is_polite(waiting):
     assert limit("WAITING_MAX") > 1_000_000  # as RFC 27 asks for
     queue = PendingJobs()

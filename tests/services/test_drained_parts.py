@@ -136,21 +136,3 @@ async def test_what_needs_withheld_cores_can_never_run(world):
     assert (found, "without core0" in text) == (22, True)
     ended = await client.wait(await client.submit(job(7)))
     assert not ended["success"]
-
-
-async def test_refusals_name_all_and_change_nothing(world):
-    site = await world.bare(fake="2x4")
-    peer = world.second(site)
-    await peer.ok("resource.drain", {"targets": "0", "cores": "1", "reason": "x"})
-    for request, errnum, named in (
-        ({"targets": "0-1", "cores": "1"}, 17, "already drained"),
-        ({"targets": "0-1", "cores": "4"}, 22, "without core4"),
-        ({"targets": "0-1", "gpus": "0"}, 22, "without gpu0"),
-        ({"targets": "7", "cores": "0"}, 22, "7"),
-        ({"targets": "0", "cores": "x"}, 22, "x"),
-    ):
-        found, text = await peer.refused("resource.drain", request)
-        assert (found, named in text) == (errnum, True), text
-    status = await peer.ok("resource.status")
-    assert [(line["targets"], line["cores"]) for line in status["parts"]] == [("0", "1")]
-    assert status["drain"] == {}

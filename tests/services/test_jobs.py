@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import errno
-import math
 import os
 import time
 
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobfields import REQUEUE_MAX
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import ARRAY_JOBS_MAX, Jobspec
 from fluxsched.errors import RPCError
@@ -248,17 +246,6 @@ def spec(requeue=1, **system):
     return made
 
 
-WRONG = [
-    ({"preemptible-after": -1}, "attributes.system.preemptible-after must be a number of seconds within 0 and "),
-    ({"preemptible-after": math.nan}, "attributes.system.preemptible-after must be a number of seconds within 0 and "),
-    ({"preemptible-after": "1h"}, "attributes.system.preemptible-after must be a number of seconds within 0 and "),
-    ({"job": {"set": "a\nb"}}, "attributes.system.job.set: 'a\\nb' is not a name: it needs printable characters"),
-    ({"job": {"set": "x" * 256}}, "attributes.system.job.set: 256 characters, the limit is 255: choose a shorter"),
-    ({"job": "s"}, "attributes.system.job must be an object"),
-    ({"bank": "\x1b[2J"}, "attributes.system.bank: '\\x1b[2J' is not a name: it needs printable characters"),
-]
-
-
 async def submitted(peer, **system):
     return int((await peer.ok("job-manager.submit", {"jobspec": spec(**system)}))["id"])
 
@@ -372,22 +359,6 @@ async def test_the_end_of_an_attempt_and_the_next_one_are_one_transaction(world,
     assert "submit" in ending[second]
     assert [name.partition("-")[0] for name in ending[dependent]].count("dependency") == 2
     await peer.ok("job-manager.cancel", {"id": first})
-
-
-async def test_how_often_is_refused_above_the_limit_and_where_it_is_no_number(world):
-    peer = world.second(await world.instance())
-    path = "attributes.system.fluxsched.requeue"
-    for wrong, shown in ((REQUEUE_MAX + 1, "101"), (-1, "-1"), (1.5, "1.5"), ("3", "'3'"), (True, "true")):
-        errnum, text = await peer.refused("job-manager.submit", {"jobspec": spec(wrong)})
-        assert errnum == errno.EINVAL
-        assert text == f"{path}: {shown} is not a number within 0-{REQUEUE_MAX}"
-    assert await submitted(peer, requeue=REQUEUE_MAX)
-    errnum, text = await peer.refused("job-manager.submit", {"jobspec": spec(0, fluxsched=3)})
-    assert (errnum, text) == (errno.EINVAL, "attributes.system.fluxsched must be an object")
-    for system, told in WRONG:
-        errnum, text = await peer.refused("job-manager.submit", {"jobspec": spec(0, **system)})
-        assert (errnum, text[: len(told)]) == (errno.EINVAL, told)
-    assert [job["requeue"] for job in (await peer.ok("job-manager.list", {}))["jobs"]] == [REQUEUE_MAX]
 
 
 # A policy preempts in a real instance: by an exception of its scheduler, which ends the job and frees its place.

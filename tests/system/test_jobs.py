@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from typing import Any
 
 import pytest
@@ -120,12 +119,3 @@ def test_kill_sends_any_signal(site: Any) -> None:
         site("kill", "-s", "9", jobid)
         run.communicate(timeout=60)
     assert run.returncode == 137
-
-
-def test_begin_time(site: Any) -> None:
-    begin_s = time.time()
-    later = site.submit("--begin-time", "+1h", "true")
-    assert site("job", "why", later).line == "DEPEND: waits for its dependencies: begin-time"
-    jobid = site.submit("--begin-time", "+600ms", "true")
-    site("wait", jobid)
-    assert site.info(jobid)["t_run"] >= begin_s + 0.6

@@ -22,8 +22,6 @@ gpus = "0-1"
 properties = ["ssd"]
 
 [queues.batch]
-[queues.debug.policy.limits]
-duration = "1m"
 [queues.big]
 requires = ["ssd"]
 
@@ -56,18 +54,6 @@ def _leave_nothing_behind(named: Any) -> Any:
 @pytest.mark.parametrize(
     ("words", "want"),
     [
-        (["-q", "nosuch"], "queue 'nosuch' does not exist: use one of batch, debug, big"),
-        (["-q", "debug", "-t", "2m"], "duration 2m, limit of queue debug 1m: ask for at most 1m"),
-        (["-q", "debug"], "duration infinity (none was asked for), limit of queue debug 1m: ask for at most 1m"),
-    ],
-)
-def test_a_queue_refuses(named: Any, words: list[str], want: str) -> None:
-    assert named("submit", *words, "true", status=1).err == f"fluxsched: submit: {want}\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "want"),
-    [
         (["-n17"], "needs 17 slots of 1 core; the group has only 16 such slots"),
         (["-N5"], "needs 5 nodes of 1 slot of 1 core; the group has only 4 such nodes"),
         (["-c5"], f"needs 1 slot of 5 cores; {TOO_SMALL}"),
@@ -90,11 +76,6 @@ def test_what_can_never_run_is_denied_with_the_reason(named: Any, words: list[st
     assert want in found.err
     assert found.err.count("\n") == 1
     assert want in named("jobs", "-n", "-o", "endreason", jobid).out
-
-
-@pytest.mark.parametrize("constraint", [{}, {"or": []}, {"and": []}, {"not": [{"not": []}]}])
-def test_constraints_that_everything_meets(named: Any, constraint: Any) -> None:
-    named("run", "--setattr", f"system.constraints={json.dumps(constraint)}", "true")
 
 
 def test_why_a_job_waits(named: Any, until: Any) -> None:

@@ -10,27 +10,6 @@ POLICIES = ["fifo", "firstfit", "easy", "easy:order=sjf", "hybrid:depth=3", "con
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
-def test_burst(policy):
-    """60 submits at once behind a blocked head: no job is granted twice, and idle nodes do not stay idle."""
-    bench = Bench(policy)
-    bench.grow("0-63")
-    bench.submit(1, nodes=3, exclusive=True)
-    bench.run()
-    bench.submit(2, nodes=64, exclusive=True)
-    bench.run()
-    for jobid in range(3, 63):
-        bench.submit(jobid, nodes=1, exclusive=True)
-    bench.run()  # the bench fails on a second grant
-    assert len(bench.granted) == (1 if policy == "fifo" else 61)
-    for _ in range(3):
-        for jobid in list(bench.granted):
-            bench.free(jobid)
-        bench.run()
-    assert bench.scheduler.report.stats()["granted"] == 62
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", POLICIES)
 def test_recursion(policy):
     """2,000 jobs become runnable in one instant, in one pass."""
     bench = Bench(policy)
