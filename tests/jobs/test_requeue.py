@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobfields import REQUEUE_MAX, RETRY_PAUSE_MAX_S, RETRY_PAUSE_S
+from fluxsched.core.jobfields import RETRY_PAUSE_MAX_S, RETRY_PAUSE_S
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
 from fluxsched.jobs.query import history
@@ -50,6 +50,7 @@ def test_a_preempted_job_is_asked_to_end_with_a_grace_time_of_its_own(world):
     assert (found.result, found.exception_type, found.exception_note) == ("FAILED", "preempt", NOTE)
     assert found.errstr == f"exception preempt: {NOTE}"
     assert NOTE in world.why(1).reason
+    assert not world.manager.jobs.active, "it has not asked to be submitted again"
 
 
 def test_a_scheduler_that_comes_later_is_told_that_a_job_is_going(world):
@@ -92,18 +93,6 @@ def test_it_is_submitted_no_more_often_than_it_asked_for(preempted):
     assert world.job(NEXT + 1).attempt == (NEXT, 2, world.job(1).t_submit, 0)
     assert world.job(NEXT + 1).next_id == 0
     assert world.manager.jobs.last(1) is world.job(NEXT + 1)
-    assert not world.manager.jobs.active
-
-
-def test_the_limit_of_attempts_is_reached(world, spec, r_of):
-    jobid = 1
-    world.submit(1, requeued(spec, REQUEUE_MAX))
-    for _ in range(REQUEUE_MAX + 1):
-        world.grant(jobid, r_of())
-        world.do("raise_exception", jobid, "preempt", 0, "", 0)
-        world.end(jobid, 15)
-        jobid = world.job(jobid).next_id or jobid
-    assert world.job(jobid).attempt.number == REQUEUE_MAX
     assert not world.manager.jobs.active
 
 
@@ -153,14 +142,6 @@ def test_nothing_but_preemption_submits_a_job_again(world, spec, kind):
     world.do("raise_exception", 1, kind, 0, "", 0)
     world.end(1, 15)
     assert not world.manager.jobs.active
-
-
-def test_a_job_that_asked_for_nothing_is_not_submitted_again(world):
-    world.run(1)
-    world.do("raise_exception", 1, "preempt", 0, NOTE, 0)
-    world.end(1, 15)
-    assert not world.manager.jobs.active
-    assert "context" not in world.stored[1]["events"][-1]
 
 
 def test_only_a_running_job_can_be_preempted(world, spec):
