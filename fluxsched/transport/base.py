@@ -174,7 +174,6 @@ class Waker:
 
 # ---- endpoints
 
-KEY_BYTES = 32
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 

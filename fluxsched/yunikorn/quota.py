@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import errno
 import pwd
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Final
@@ -50,9 +50,6 @@ CORE, VCORE, GPU, NODE = "core", "vcore", "gpu", "node"
 VCORE_UNITS: Final = 1000
 
 DEFAULT_QUEUE: Final = "root.default"
-
-GroupsOf = Callable[[str], Sequence[str]]
-"""The groups of a user, by name."""
 
 
 class Quota:
