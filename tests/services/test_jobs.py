@@ -231,12 +231,7 @@ class Recorder:
 # A preempted job that is submitted again, as its clients see it: waits, cancels and listings mean its last attempt.
 
 
-SPEC = {
-    "version": 1,
-    "resources": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}],
-    "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
-    "attributes": {"system": {"duration": 0, "exec": {"test": {"run_duration": "1h"}}}},
-}
+SPEC = Jobspec.from_command(["true"], test_run_duration_s=3600.0).to_json()
 NOTE = "for job ƒX of default/ann: U 0 of S 8"
 
 
@@ -413,16 +408,12 @@ async def test_a_job_that_has_not_allowed_it_is_left_alone(world, timed):
 # A job that waits for a date follows the clock of the machine, however that is set meanwhile.
 
 
-async def test_a_clock_that_is_set_forward_begins_what_is_due(world, monkeypatch):
+async def test_a_clock_that_is_set_forward_begins_what_is_due(world, timed, monkeypatch):
     ahead_s = 0.0
     monkeypatch.setattr(SystemClock, "wall_s", staticmethod(lambda: time.time() + ahead_s))
     peer = world.second(await world.instance())
-    slot = {"type": "slot", "label": "task", "count": 1, "with": [{"type": "core", "count": 1}]}
     begin = {"scheme": "begin-time", "value": str(time.time() + 3600)}
-    system = {"duration": 0, "dependencies": [begin], "exec": {"test": {"run_duration": "1ms"}}}
-    task = {"command": ["true"], "slot": "task", "count": {"per_slot": 1}}
-    spec = {"version": 1, "resources": [slot], "tasks": [task], "attributes": {"system": system}}
-    jobid = (await peer.ok("job-manager.submit", {"jobspec": spec}))["id"]
+    jobid = (await peer.ok("job-manager.submit", {"jobspec": timed(dependencies=[begin]).to_json()}))["id"]
     assert (await peer.ok("job-manager.why", {"id": jobid}))["state"] == "DEPEND"
     ahead_s = 7200.0
     async with asyncio.timeout(60):
@@ -490,12 +481,7 @@ async def test_a_queue_names_its_first_waiting_jobs_and_to_guests_in_private_mod
 # Limits of the services about jobs, each reached.
 
 
-SLEEP = {
-    "version": 1,
-    "resources": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}],
-    "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
-    "attributes": {"system": {"duration": 10, "exec": {"test": {"run_duration": "1ms"}}}},
-}
+SLEEP = Jobspec.from_command(["true"], duration_s=10.0, test_run_duration_s=0.001).to_json()
 
 
 def test_one_list_answer_has_a_limit():

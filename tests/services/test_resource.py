@@ -28,16 +28,10 @@ lab = "fake6"
 SITE = {"fake": "8x4+1", "config": HOSTS}
 
 
-def spec(cores, run="100s", gpus=0):
+def spec(cores, run_s=100.0, gpus=0):
     """A job of some cores of one node that lets time pass."""
-    within = [{"type": "core", "count": cores}] + ([{"type": "gpu", "count": gpus}] if gpus else [])
-    slot = {"type": "slot", "count": 1, "label": "task", "with": within}
-    return {
-        "version": 1,
-        "resources": [slot],
-        "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
-        "attributes": {"system": {"duration": 1000, "exec": {"test": {"run_duration": run}}}},
-    }
+    wanted = {"cores_per_task": cores, "gpus_per_task": gpus}
+    return Jobspec.from_command(["true"], duration_s=1000.0, test_run_duration_s=run_s, **wanted).to_json()
 
 
 class Picture:
@@ -143,7 +137,7 @@ async def test_two_readers_that_come_at_different_times_end_up_with_the_same(wor
     site = await world.instance(**SITE)
     peer, late = world.second(site), world.second(site)
     first, picture = peer.open("resource.watch"), Picture()
-    jobs = [peer.send("job-manager.submit", {"jobspec": spec(1, "1ms")}) for _ in range(60)]
+    jobs = [peer.send("job-manager.submit", {"jobspec": spec(1, 0.001)}) for _ in range(60)]
     ids = [(await peer.next(tag)).payload["id"] for tag in jobs[:30]]
     second, other = late.open("resource.watch"), Picture()
     ids += [(await peer.next(tag)).payload["id"] for tag in jobs[30:]]
@@ -202,7 +196,7 @@ async def test_without_readers_nothing_is_gathered(world):
     other = world.second(site)
     while len(watch):
         await other.settle()
-    job = (await other.ok("job-manager.submit", {"jobspec": spec(1, "1ms")}))["id"]
+    job = (await other.ok("job-manager.submit", {"jobspec": spec(1, 0.001)}))["id"]
     await other.ok("job-manager.wait", {"id": job})
     assert (watch._last, watch._touched, watch._counts) == (None, [], {})
 
@@ -387,12 +381,7 @@ async def test_a_scheduler_that_leaves_a_feasibility_check_unanswered_is_not_ask
 
 
 SECRET = "xyzzy-secret"
-SPEC = {
-    "version": 1,
-    "resources": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}],
-    "tasks": [{"command": ["printenv", "TOKEN"], "slot": "task", "count": {"per_slot": 1}}],
-    "attributes": {"system": {"duration": 10, "cwd": "/", "environment": {"TOKEN": SECRET}}},
-}
+SPEC = Jobspec.from_command(["printenv", "TOKEN"], duration_s=10.0, cwd="/", environment={"TOKEN": SECRET}).to_json()
 
 
 async def seen(peer, tag, until):
