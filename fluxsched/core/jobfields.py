@@ -229,7 +229,6 @@ def check_ours(system: Mapping[str, Any]) -> None:
     """Raise InvalidValue for unknown keys of `fluxsched`: a misspelled one would have no effect."""
     if unknown := [key for key in inner(system, "fluxsched") if key not in _OURS]:
         raise InvalidValue(f"attributes.system.fluxsched.{shown(unknown[0])[1:-1]}: unknown; known: {', '.join(_OURS)}")
-    notify_of(system)
 
 
 NOTIFY_START, NOTIFY_END, NOTIFY_FAIL = "start", "end", "fail"

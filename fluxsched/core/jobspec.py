@@ -273,6 +273,7 @@ class Attributes:
     elastic: bool
     reservation: str
     deadline_s: float | None
+    notify: jobfields.UserNotify | None
 
 
 _UNBOUND: Final = (EVERYTHING, None, False, "")
@@ -304,6 +305,7 @@ def read_attributes(obj: object) -> Attributes:
         jobfields.elastic_of(system),
         jobfields.reservation_of(system),
         jobfields.deadline_of(system),
+        jobfields.notify_of(system),
     )
 
 
@@ -346,7 +348,9 @@ class Jobspec:
     templates: Mapping[str, str] = field(default_factory=dict)
     sharing: Sharing = USUAL
     deadline_s: float | None = None
+    notify: jobfields.UserNotify | None = None
     _several: tuple[JobPart, ...] = ()
+    _least_ntasks: int | None = field(default=None, init=False, compare=False, repr=False)
 
     @classmethod
     def parse(cls, obj: Mapping[str, Any] | str | bytes) -> Jobspec:
@@ -402,10 +406,11 @@ class Jobspec:
             attributes.templates,
             attributes.sharing,
             attributes.deadline_s,
+            attributes.notify,
             several,
         )
         if attributes.pty is not None:
-            made.check_pty(made.ntasks(request.least_slots) if total is None else total)
+            made.check_pty(made.least_ntasks if total is None else total)
         return made
 
     def check_pty(self, ntasks: int) -> None:
@@ -454,6 +459,13 @@ class Jobspec:
     def to_json(self) -> dict[str, Any]:
         """Return the jobspec as it came; not a copy."""
         return self.raw
+
+    @property
+    def least_ntasks(self) -> int:
+        """Return the least number of tasks that is asked for."""
+        if self._least_ntasks is None:
+            self._least_ntasks = self.ntasks(self.request.least_slots)
+        return self._least_ntasks
 
     def ntasks(self, nslots: int) -> int:
         """Return the number of tasks on an allocation of `nslots` slots; of several parts ask each

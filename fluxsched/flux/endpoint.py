@@ -44,7 +44,7 @@ from fluxsched.core.text import with_path
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, Refused
 from fluxsched.executor.base import spool_directory
 from fluxsched.executor.layout import JobTasks, Tags, TaskBlock, blocks, more_blocks
-from fluxsched.jobs.job import JobSummary, count_tasks
+from fluxsched.jobs.job import JobSummary
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.query import (
     ALL_ATTRIBUTES,
@@ -871,7 +871,7 @@ def own_events(events: Iterable[Event]) -> Iterator[Event]:
 def task_counts(record: Mapping[str, Any]) -> list[int]:
     """Return the tasks of each target, in the order of their numbers; all in one where the job has no targets (yet)."""
     jobspec = Jobspec.parse(record["jobspec"])
-    return [block.ntasks for block in _placed(jobspec, record)] or [count_tasks(jobspec)]
+    return [block.ntasks for block in _placed(jobspec, record)] or [jobspec.least_ntasks]
 
 
 def all_tasks(record: Mapping[str, Any]) -> int:
@@ -884,7 +884,7 @@ def all_tasks(record: Mapping[str, Any]) -> int:
                 tasks.blocks += more_blocks(jobspec, ResourceSet.parse(one["context"]["R"]), tasks)
             elif one["name"] == "release" and one["context"]["ranks"] != "all":
                 tasks.remove(Idset.parse(one["context"]["ranks"]))
-    return tasks.next or count_tasks(jobspec)
+    return tasks.next or jobspec.least_ntasks
 
 
 def _placed(jobspec: Jobspec, record: Mapping[str, Any]) -> list[TaskBlock]:
@@ -966,7 +966,7 @@ def redirected(jobid: int, record: Mapping[str, Any]) -> dict[str, list[str]]:
     found = {}
     for stream, template in (("stdout", jobspec.output), ("stderr", error)):
         if template is not None:
-            ntasks = 1 if is_shared(template) else sum(block.ntasks for block in placed) or count_tasks(jobspec)
+            ntasks = 1 if is_shared(template) else sum(block.ntasks for block in placed) or jobspec.least_ntasks
             found[stream] = [tags.fill(template, task) for task in range(ntasks)]
     return found
 

@@ -132,6 +132,7 @@ class Assembly:
             limits=config.site_limits,
             there=lambda: module.resources,
             packed=ObjectMemo[msgspec.Raw](lambda jobspec: msgspec.Raw(framing.pack(jobspec))).get,
+            sent_r=msgspec.Raw,
         )  # fmt: skip
         self.router = Router(
             self.turns, outside.all_servers(), with_log(self.settings.trace), outside.access, manager.jobs.user_of,

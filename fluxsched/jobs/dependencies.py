@@ -163,7 +163,8 @@ class DependencyIndex:
         self._times: list[tuple[float, int, Dependency]] = []
         self._reserved: dict[str, dict[int, Dependency]] = {}
         self._names: dict[Name, _Namesakes] = {}
-        self._changed_names: dict[Name, None] = {}
+        self.changed_names: dict[Name, None] = {}
+        """Names for whose jobs `next_of_names` is to be called."""
 
     def __contains__(self, antecedent: int) -> bool:
         """Return whether any job waits for this one."""
@@ -184,15 +185,13 @@ class DependencyIndex:
         namesakes.free.discard(job.id)
         namesakes.waiting.pop(job.id, None)
         if namesakes.waiting:
-            self._changed_names[name] = None
+            self.changed_names[name] = None
         elif not namesakes.free:
             del self._names[name]
 
     def next_of_names(self) -> Iterable[Verdict]:
         """Return for each changed name the job whose wait for the others is over: it is the next that they wait for."""
-        if not self._changed_names:
-            return ()
-        changed, self._changed_names = self._changed_names, {}
+        changed, self.changed_names = self.changed_names, {}
         decided: list[Verdict] = []
         for name in changed:
             namesakes = self._names.get(name)
@@ -216,7 +215,7 @@ class DependencyIndex:
             namesakes = self._names[name]
             namesakes.free.discard(job.id)
             namesakes.waiting[job.id] = dependency
-            self._changed_names[name] = None
+            self.changed_names[name] = None
 
     def forget(self, jobid: int, dependencies: Iterable[Dependency]) -> None:
         """Record that the job waits for no other job. Its times stay in the heap and mean nothing when they come."""

@@ -283,7 +283,7 @@ class Job(JobSummary, eq=False, gc=False):
     def __post_init__(self) -> None:
         jobspec = self.jobspec
         if jobspec is not None:
-            self.ntasks = count_tasks(jobspec)
+            self.ntasks = jobspec.least_ntasks
             self.name = jobspec.job_name or jobspec.command[0].rsplit("/", 1)[-1]
             self.command = jobspec.command
             self.cwd = jobspec.cwd
@@ -448,11 +448,6 @@ def shell_code(status: int) -> int:
     return SIGNAL_BASE + signum if signum else status >> 8 & 0xFF
 
 
-def count_tasks(jobspec: Jobspec) -> int:
-    """Return the least number of tasks that the jobspec asks for."""
-    return jobspec.ntasks(jobspec.request.least_slots)
-
-
 def priority_of(urgency: int) -> int:
     """Return the priority that an urgency gives (as Flux's built-in plugin does): 0 holds, 31 expedites, else
     itself.
@@ -513,7 +508,8 @@ def _resource_update(job: Job, event: Event) -> None:
 
 def _alloc(job: Job, event: Event) -> None:
     job.held = job.ranks
-    annotations = event.get("context", {}).get("annotations", job.annotations)
+    given = event.get("context", {}).get("annotations")
+    annotations = job.annotations if given is None else given
     job.kept_annotations = _shared(_packed(annotations)) if annotations else annotations
 
 

@@ -88,12 +88,14 @@ class SiteLimits:
 
     def __init__(self, limits: Sequence[SiteLimit] = ()) -> None:
         self._holders = Holders(limits)
+        self._is_counting = _bound_waiting(limits)
         self._waiting: dict[HolderKey, set[int]] = {}
 
     def change(self, limits: Sequence[SiteLimit], active: Iterable[Job]) -> None:
         """Obey other limits from now on."""
         self._holders, self._waiting = Holders(limits), {}
-        if any(limit.waiting is not None for limit in limits):
+        self._is_counting = _bound_waiting(limits)
+        if self._is_counting:
             for job in active:
                 self.enter(job)
 
@@ -120,12 +122,14 @@ class SiteLimits:
 
     def enter(self, job: Job) -> None:
         """Count a job, if it waits."""
-        if job.state & PENDING:
+        if self._is_counting and job.state & PENDING:
             for key in self._keys(job):
                 self._waiting.setdefault(key, set()).add(job.id)
 
     def leave(self, job: Job) -> None:
         """Count a job no longer: it waits no more."""
+        if not self._is_counting:
+            return
         for key in self._keys(job):
             jobids = self._waiting.get(key)
             if jobids is not None:
@@ -143,6 +147,11 @@ class SiteLimits:
         found = SiteLimits()
         found.change(self._holders.limits, active)
         assert found._waiting == self._waiting, f"waiting jobs by holder: {self._waiting}, but it is {found._waiting}"
+
+
+def _bound_waiting(limits: Sequence[SiteLimit]) -> bool:
+    """Return whether one of the limits is about how many jobs wait."""
+    return any(limit.waiting is not None for limit in limits)
 
 
 # ---- lifecycle
@@ -188,6 +197,10 @@ LIMIT_MAX = 2147483647
 
 PackJobspec: TypeAlias = Callable[[dict[str, Any]], Any]
 """Returns a jobspec as messages to schedulers have it: the object, or the object in the form of the wire."""
+
+
+SentR: TypeAlias = Callable[[bytes], Any]
+"""Returns R, of which it gets the MessagePack, as messages to schedulers have it: the object, or that in their form."""
 
 
 class Link:
@@ -387,6 +400,7 @@ class Lifecycle:
         links: Links,
         new_id: Callable[[float], int],
         limits: SiteLimits,
+        sent_r: SentR,
     ) -> None:
         self.jobs = jobs
         self.queues = queues
@@ -394,6 +408,7 @@ class Lifecycle:
         self.links = links
         self.limits = limits
         self._new_id = new_id
+        self._sent_r = sent_r
         self.dependencies = DependencyIndex()
         self.now_s = 0.0
         self.out: list[Effect] = []
@@ -417,8 +432,9 @@ class Lifecycle:
         out, settled, touched = self.out, self.settled, self.touched
         while settled:
             self._settle(settled.popleft())
-        for found in self.dependencies.next_of_names():
-            self._take_effect(found)
+        if self.dependencies.changed_names:
+            for found in self.dependencies.next_of_names():
+                self._take_effect(found)
         if touched:
             for group in touched:
                 link = self.links.serving(group)
@@ -506,7 +522,7 @@ class Lifecycle:
         """Give the job its grant, which is recorded already; its shells start after commit."""
         job.request = NO_REQUEST
         job.grant(R, grant)
-        context = {"annotations": job.annotations} if job.annotations else {}
+        context = {"annotations": annotations} if (annotations := job.annotations) else {}
         self.log(job, "alloc", context, R=R)
         job.executing = True
         job.queue.running += 1
@@ -534,8 +550,8 @@ class Lifecycle:
         link = self.links.serving(job.queue.config.group)
         unknown = link.growing.get(job.id, EMPTY) if link is not None and link.growing else EMPTY
         known = given - unknown
-        remainder = job.R if whole and not unknown else job.remainder(known)
-        assert remainder is not None, "a job that holds targets has its R"
+        assert job.packed_r is not None, "a job that holds targets has its R"
+        remainder = self._sent_r(job.packed_r) if whole and not unknown else job.remainder(known)
         was_last = final or job.held == given | unknown
         self.log(job, "release", {"ranks": "all" if whole else str(given), "final": final})
         # the record first: the scheduler's next grant of these cores may come at once

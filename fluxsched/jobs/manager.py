@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from fluxsched.core.jobfields import SiteLimit
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
@@ -23,7 +25,7 @@ from fluxsched.jobs.allocation import Allocation
 from fluxsched.jobs.dependencies import Name, name_of
 from fluxsched.jobs.grants import Grant, Grants, parse_grant
 from fluxsched.jobs.job import HELD_PRIORITY, NO_REQUEST, WAITING, Job, JobSummary, priority_of
-from fluxsched.jobs.lifecycle import Lifecycle, Links, PackJobspec, SiteLimits
+from fluxsched.jobs.lifecycle import Lifecycle, Links, PackJobspec, SentR, SiteLimits
 from fluxsched.jobs.queues import ANY_BANK, Banks, JobQueue, QueueConfig, Queues, checked_reason
 from fluxsched.jobs.requests import JOBS_ACTIVE_MAX, Execution, Requests
 from fluxsched.jobs.states import (
@@ -322,16 +324,17 @@ class JobManager:
         limits: Sequence[SiteLimit] = (),
         there: Callable[[], ResourceSet] | None = None,
         packed: PackJobspec = as_object,
+        sent_r: SentR = msgspec.msgpack.decode,
     ) -> None:
-        """`there` returns the resources of which amounts are granted (see `Grants`), `packed` a jobspec as messages
-        to schedulers have it.
+        """`there` returns the resources of which amounts are granted (see `Grants`), `packed` a jobspec and `sent_r` an
+        R as messages to schedulers have them.
         """
         self.jobs = JobTable(inactive_kept_max)
         self.queues = Queues(queues or {}, default_queue)
         self.grants = Grants(there)
         self.links = Links()
         self._lifecycle = lifecycle = Lifecycle(
-            self.jobs, self.queues, self.grants, self.links, new_id, SiteLimits(limits)
+            self.jobs, self.queues, self.grants, self.links, new_id, SiteLimits(limits), sent_r
         )
         self.requests = Requests(lifecycle, active_max, banks)
         self.execution = Execution(lifecycle)

@@ -84,6 +84,7 @@ class Requests:
         self._jobs = lifecycle.jobs
         self.active_max = active_max
         self._banks = banks
+        self._checked: Jobspec | None = None
         self.reservations = Reservations(lifecycle)
 
     def change_banks(self, banks: Banks) -> None:
@@ -133,7 +134,9 @@ class Requests:
         _check_urgency(urgency)
         if len(self._jobs.active) >= self.active_max:
             raise Refused(f"{self.active_max} jobs are active, the limit: submit when some have ended", errno.EAGAIN)
-        check_submitted(jobspec)
+        if jobspec is not self._checked:  # equal ones that come together are one object
+            check_submitted(jobspec)
+            self._checked = jobspec
         queue = self._lifecycle.queues.for_submit(jobspec.queue)
         jobspec = queue.admit(jobspec, self._banks.missing_in(jobspec))
         self._lifecycle.limits.check(jobspec, userid, queue.name)

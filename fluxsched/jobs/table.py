@@ -266,7 +266,8 @@ class JobResult(msgspec.Struct, frozen=True, gc=False):
     last_id: int = 0
 
 
-RESULTS: Final = ("COMPLETED", "FAILED", "CANCELED", "TIMEOUT")
+COMPLETED: Final = "COMPLETED"
+RESULTS: Final = (COMPLETED, "FAILED", "CANCELED", "TIMEOUT")
 """Names of all results."""
 _RESULTS = {"cancel": "CANCELED", "timeout": "TIMEOUT", "timelimit": "TIMEOUT"}
 
@@ -276,7 +277,7 @@ def result_name(job: JobSummary) -> str | None:
     if job.state is not INACTIVE:
         return None
     if job.success:
-        return "COMPLETED"
+        return COMPLETED
     return _RESULTS.get(job.fatal["type"], "FAILED") if job.fatal else "FAILED"
 
 
@@ -285,13 +286,14 @@ def result(job: JobSummary) -> JobResult | None:
     name = result_name(job)
     if name is None:
         return None
-    fatal = None if job.success else job.fatal
+    success = name == COMPLETED
+    fatal = None if success else job.fatal
     return JobResult(
         jobid=job.id,
-        success=job.success,
+        success=success,
         status=-1 if job.status is None else job.status,
         result=name,
-        errstr=error_text(job),
+        errstr="" if success else error_text(job),
         exception_type=fatal["type"] if fatal else None,
         exception_note=fatal["note"] if fatal else None,
         t_inactive=job.t_inactive,

@@ -306,7 +306,8 @@ class Groups:
 
     def owned(self, name: str) -> Idset:
         """Members and those still leaving."""
-        return self.members.get(name, EMPTY) | self.leaving.get(name, EMPTY)
+        members, leaving = self.members.get(name, EMPTY), self.leaving.get(name)
+        return members | leaving if leaving else members  # each grant is checked, and a union copies all members
 
     def aim(self, targets: Idset, goal: str) -> None:
         """From now on these targets belong to `goal`."""

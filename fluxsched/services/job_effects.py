@@ -54,13 +54,13 @@ from fluxsched.protocol.messages import jobs as msg
 from fluxsched.protocol.messages.instance import JobMetrics
 from fluxsched.store.jobs import (
     NO_JOBSPEC,
+    EventPacker,
     JobspecRow,
     Parts,
     ended_count,
     known_parts,
     last_jobid,
     oldest_ended,
-    pack_events,
     pack_resources,
     parts_of_only,
 )
@@ -135,8 +135,12 @@ class JobEffects:
         self.settings = settings
         self.publish: list[Publish] = []
         self.published: list[Callable[[], None]] = []
-        self.persisted: list[Callable[[int, list[dict[str, Any]]], None]] = []
-        """Called with events of a job that are about to be stored: what is stored then goes into their transaction."""
+        self.submitted: list[Callable[[JobSummary], None]] = []
+        """Called with a job whose submission is about to be stored."""
+        self.followed: dict[int, Callable[[int, list[dict[str, Any]]], None]] = {}
+        """By job a function that is called with its events when they are about to be stored: what is stored then goes
+        into their transaction.
+        """
         self.executors: dict[str, Executor] = {}
         self.leases: LeasedJobs = NoLeases()
         self._listeners: list[HoldingListener] = []
@@ -151,8 +155,7 @@ class JobEffects:
         self._limits = TimeLimits(turns, self._time_is_up)
         self._unpublished_events: list[JobEvents] = []
         self._starts: list[effect.StartShells | Resize] = []
-        self._events: list[dict[str, Any]] = []
-        self._packed_events = bytearray()
+        self._pack = EventPacker().pack
         self._released_targets: list[tuple[int, Idset]] = []
         self._after: list[tuple[Subject | None, Callable[[], None]]] = []
         self._parts = Parts(partial(store.add, "part"), *known_parts(store.read))
@@ -251,15 +254,15 @@ class JobEffects:
     def _persist(self, one: effect.Persist) -> None:
         events = one.events
         ended = events[-1]["name"] == "clean"
-        if events is not self._events:  # after a restart all waiting jobs share them
-            self._events, self._packed_events = events, pack_events(events)
         ended_s = max(1, int(events[-1]["timestamp"])) if ended else 0
         resources = "" if one.R is None else pack_resources(one.R)
         row = NO_JOBSPEC if one.jobspec is None else self._rows.get(one.jobspec)
-        self._store.add("job_log", (one.jobid, ended_s, self._packed_events, *row, resources))
+        self._store.add("job_log", (one.jobid, ended_s, self._pack(events), *row, resources))
         self._unpublished_events.append((one.jobid, events))
         if one.jobspec is not None:
             self.counts.submitted += 1
+            for note in self.submitted:
+                note(self.manager.jobs.get(one.jobid))
         if ended:
             self.ended_count += 1
             self._limits.disarm(one.jobid)
@@ -268,8 +271,8 @@ class JobEffects:
             if result is not None:
                 self.counts.ended(result)
                 self.accounting.ended(job, result)
-        for note in self.persisted:
-            note(one.jobid, events)
+        if self.followed and (follow := self.followed.get(one.jobid)) is not None:
+            follow(one.jobid, events)
 
     def _to_scheduler(self, one: effect.ToScheduler) -> None:
         topic, message = _SENT_AS.get(type(one.message)), one.message

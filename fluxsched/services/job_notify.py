@@ -101,7 +101,7 @@ class JobNotify:
         self._beginning = 0
         """Commands that begin once it is stored that they do."""
         self._running: dict[subprocess.Popen[bytes], ExitWatch] = {}
-        effects.persisted.append(self._note)
+        effects.submitted.append(self._add)
 
     def follow(self, jobs: Iterable[StoredJob]) -> Iterator[StoredJob]:
         """Yield stored jobs to the job manager, and note each once it is read: it may end before the first turn."""
@@ -117,7 +117,7 @@ class JobNotify:
 
     def check(self, jobspec: Jobspec, userid: int) -> None:
         """Raise Refused for a job that asks for what this instance cannot do."""
-        wanted = _wanted(jobspec)
+        wanted = jobspec.notify
         if wanted is None:
             return
         if userid != os.getuid():
@@ -145,25 +145,21 @@ class JobNotify:
     # -- events -------------------------------------------------------------------------------------------------
 
     def _add(self, job: JobSummary) -> None:
-        wanted = None if job.jobspec is None else _wanted(job.jobspec)
+        wanted = None if job.jobspec is None else job.jobspec.notify
         if wanted is not None and job.userid == os.getuid():
             self._wanted[job.id] = wanted
+            self._effects.followed[job.id] = self._note
 
     def _note(self, jobid: int, events: list[dict[str, Any]]) -> None:
         """Note events of a job that are about to be stored."""
-        if events[0]["name"] == "submit":
-            self._add(self._effects.manager.jobs.get(jobid))
-        wanted = self._wanted.get(jobid)
-        if wanted is None:
-            return
-        job = self._effects.manager.jobs.get(jobid)
+        wanted, job = self._wanted[jobid], self._effects.manager.jobs.get(jobid)
         for event in events:
             if event["name"] == "start" and NOTIFY_START in wanted.on:
                 self._store_one(
                     JobNotification(jobid, NOTIFY_START, _variables(job, NOTIFY_START, "", "", "has started"))
                 )
             elif event["name"] == "clean":
-                del self._wanted[jobid]
+                del self._wanted[jobid], self._effects.followed[jobid]
                 self._note_end(job, wanted)
 
     def _note_end(self, job: JobSummary, wanted: UserNotify) -> None:
@@ -248,10 +244,6 @@ class JobNotify:
     def _sendmail(self) -> str | None:
         """Return the program that sends mail; None if there is none."""
         return shutil.which("sendmail", path=self._sendmail_path)
-
-
-def _wanted(jobspec: Jobspec) -> UserNotify | None:
-    return notify_of(system_given(jobspec.raw["attributes"]))
 
 
 def _is_here(wanted: UserNotify) -> bool:

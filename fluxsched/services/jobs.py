@@ -967,7 +967,7 @@ def current_resources(jobid: int, record: Mapping[str, Any]) -> dict[str, Any] |
 
 def clean_result(manager: JobManager, store: Store, jobid: int) -> JobResult:
     """Return the result of a job whose `clean` event is on disk, though it may no longer be in memory."""
-    job = manager.jobs.inactive.get(jobid)
+    job = manager.jobs.find(jobid)
     found = result(job) if job is not None else stored_result(store, jobid)
     assert found is not None, "a clean job has a result"
     return found

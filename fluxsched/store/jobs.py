@@ -437,6 +437,22 @@ def pack_events(events: Sequence[Event]) -> bytearray:
     return bytearray(_pack(flat))
 
 
+class EventPacker:
+    """Packs stretches of events; equal ones, which jobs that are handled in one turn mostly log, once."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[Sequence[Event], bytearray]] = {}
+        """By the name of its first event the last stretch."""
+
+    def pack(self, events: Sequence[Event]) -> bytearray:
+        """Return the stretch as `pack_events` does; neither may be changed afterwards."""
+        name = events[0]["name"]
+        known = self._last.get(name)
+        if known is None or known[0] != events:
+            self._last[name] = known = events, pack_events(events)
+        return known[1]
+
+
 def unpack_events(data: bytes) -> list[Event]:
     """Return the events encoded by `pack_events`.
 

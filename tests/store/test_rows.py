@@ -32,6 +32,7 @@ from fluxsched.store.jobs import (
     PARTS_READ_MAX,
     PER_JOB,
     R_PHRASES,
+    EventPacker,
     Parts,
     compressed,
     ended_last,
@@ -104,6 +105,23 @@ def spec(command, **system):
 @given(st.lists(EVENTS, max_size=6))
 def test_events_are_read_as_they_were_written(events):
     assert unpack_events(bytes(pack_events(events))) == events
+
+
+def test_equal_stretches_of_events_are_packed_once():
+    def ended(time_s, status):
+        return [
+            {"timestamp": time_s, "name": "finish", "context": {"status": status}},
+            {"timestamp": time_s, "name": "clean"},
+        ]
+
+    packer = EventPacker()
+    first = packer.pack(ended(1.5, 0))
+    assert packer.pack([{"timestamp": 1.5, "name": "start"}]) is not first
+    assert packer.pack(ended(1.5, 0)) is first
+    for time_s, status in ((1.5, 9), (2.5, 9), (2.5, 0), (1.5, 0)):
+        found = packer.pack(ended(time_s, status))
+        assert found is not first
+        assert unpack_events(bytes(found)) == ended(time_s, status)
 
 
 @pytest.mark.parametrize("number", [-1, len(NAMES), None, "submit", 1.0])
