@@ -25,12 +25,17 @@ from psij import (
 
 from fluxsched.client.blocking import connect_sync
 from fluxsched.client.executor import Executor, JobError, JobFuture
+from fluxsched.core.jobfields import ENV_EXPAND
 from fluxsched.core.jobid import format_f58, parse_jobid
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.text import with_path
 from fluxsched.errors import FluxschedError, InvalidValue
 
 LAUNCHERS: Final = (None, "", "single", "multiple", "srun", "mpirun")
 """Launchers that a job may name: the instance starts all its tasks itself, as with MPI, whichever is named."""
+
+HOSTS: Final = {"PSIJ_NODEFILE": "{{hostfile}}"}
+"""Variables with tags (`env-expand`) that all jobs have, since PSI/J has them in each of its batch scripts."""
 
 LISTED_MAX: Final = 100_000
 """Jobs that `list` returns at most, the newest ones."""
@@ -121,7 +126,7 @@ def jobspec_of(spec: JobSpec) -> Jobspec:
     attributes = spec.attributes
     environment = {**os.environ} if spec.inherit_environment else {}
     environment |= {name: str(value) for name, value in (spec.environment or {}).items()}
-    return Jobspec.from_command(
+    made = Jobspec.from_command(
         [str(spec.executable), *(spec.arguments or [])],
         nodes=asked.node_count if asked.processes_per_node is None else asked.computed_node_count,
         ntasks=asked.computed_process_count,
@@ -138,6 +143,7 @@ def jobspec_of(spec: JobSpec) -> Jobspec:
         error=_path(spec.stderr_path),
         name=spec.name,
     )
+    return Jobspec.parse(with_path(made.to_json(), f"attributes.system.shell.options.{ENV_EXPAND}", HOSTS))
 
 
 def _path(path: Any) -> str | None:

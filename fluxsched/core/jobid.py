@@ -169,6 +169,8 @@ ID_FORMS: Final[dict[str, Callable[[int], str]]] = {
 """Formats of `{{id.FORM}}` and `{{jobid.FORM}}`, by FORM."""
 JOB_TAGS: Final = ("id", "jobid", "name", "nnodes", "size", "ntasks")
 NODE_TAGS: Final = ("node.id", "node.name", "node.broker_rank", "node.cores", "node.gpus", "node.ncores")
+OWN_TAGS: Final = ("tmpdir", "hostfile")
+"""Tags of variables alone: the job's directory and a file in it."""
 TASK_TAGS: Final = ("taskid", "task.id", "task.rank", "task.index", "task.localid")
 
 TAGS_NAMED_MAX = 8
@@ -198,8 +200,8 @@ def check_outputs(output: str | None, error: str | None) -> None:
 
 
 def has_tags(template: str) -> bool:
-    """Return whether the template has a known tag, `{{tmpdir}}` among them."""
-    return "{{" in template and any(tag in _KNOWN or tag == "tmpdir" for tag in _TAG.findall(template))
+    """Return whether the template has a tag that a variable may have."""
+    return "{{" in template and any(tag in _KNOWN or tag in OWN_TAGS for tag in _TAG.findall(template))
 
 
 def is_shared(template: str) -> bool:

@@ -433,13 +433,18 @@ class Tags:
         self._blocks = blocks
         self._current = blocks if current is None else current
         self._r = r
-        self._tmpdir = tmpdir
+        self.tmpdir = tmpdir
         self._firsts = [block.first for block in blocks]
 
     @cached_property
     def resources(self) -> ResourceSet:
         """Return the job's R; it is parsed when a tag asks for it, since few do."""
         return ResourceSet.parse(self._r)
+
+    @property
+    def hosts(self) -> str:
+        """Return the text of the job's hostfile: the host of each task, a line each, in the order of their numbers."""
+        return "".join(f"{self.resources.host(block.rank)}\n" * block.ntasks for block in self._current)
 
     def fill(self, template: str, task: int = 0) -> str:
         """Return the text of `template` for the task of this number."""
@@ -455,7 +460,9 @@ class Tags:
             return None if value is None else value(self, index, self._blocks[index], task)
         match tag:
             case "tmpdir":
-                return self._tmpdir
+                return self.tmpdir
+            case "hostfile":
+                return self.tmpdir and f"{self.tmpdir}/{HOSTFILE}"
             case "name":
                 return job_name(self._jobspec)
             case "nnodes":
@@ -522,11 +529,23 @@ def program_of(job: JobLaunch, resources: ResourceSet) -> JobTasks:
     return JobTasks([TaskBlock(ranks[0], 0, 1, all_of_it, words)], by_target=False)
 
 
-def unpack(job: JobLaunch, tmpdir: str | None) -> None:
-    """Write the files that the job brings along into its directory. Raises FluxschedError."""
-    if tmpdir is not None and job.jobspec.files:
+HOSTFILE = "hostfile"
+"""Tag, and name in the job's directory, of the file for programs that start processes on all its hosts themselves."""
+
+
+def unpack(job: JobLaunch, tags: Tags) -> None:
+    """Write into the job's directory the files that it brings along, and the hostfile if a variable has its tag.
+
+    Raises FluxschedError.
+    """
+    if tags.tmpdir is None or not (job.jobspec.files or job.jobspec.templates):
+        return
+    files = list(parse_archive(job.jobspec.files))
+    if any(HOSTFILE in value for value in job.jobspec.templates.values()):
+        files.append(ArchivedFile(HOSTFILE, stat.S_IFREG | 0o600, tags.hosts.encode()))
+    if files:
         try:
-            _write(parse_archive(job.jobspec.files), Path(tmpdir))
+            _write(files, Path(tags.tmpdir))
         except OSError as exc:
             raise Refused(f"cannot write the job's files: {os.strerror(exc.errno or 0)}", exc.errno) from exc
 

@@ -43,7 +43,7 @@ from fluxsched.executor.cleanup import AHEAD, Strays, adopt_orphans, reap_group
 from fluxsched.executor.gpus import GpuSampler, GpuUse
 from fluxsched.executor.io import INPUT_TASKS_MAX, JobInput, Terminal
 from fluxsched.executor.kept_directories import KeptDirectories
-from fluxsched.executor.layout import JobTasks, TaskBlock, more_blocks, program_of, remove, tasks_of, unpack
+from fluxsched.executor.layout import JobTasks, TaskBlock, more_blocks, program_of, remove, tasks_of
 from fluxsched.executor.local_programs import LocalPrograms
 from fluxsched.executor.tasks import JobPmi, TaskStart, more_descriptors, reserved_descriptors, seal_descriptors
 from fluxsched.executor.usage import Guarded, MemoryGuard, Meter, UsedSoFar, limit_of, measured_so_far
@@ -388,8 +388,6 @@ class LocalExecutor:
         if self._output is not None and run.prints_here:
             self._output.take(run.spool)
         try:
-            if job.userid is None:
-                unpack(job, tmpdir)
             start = run.begin(tasks.own_of(tasks.blocks), job.R, self._limit, self._pids)
         except FluxschedError:
             run.tidy()

@@ -371,12 +371,14 @@ class TaskStart:
         environment = job_environment(job, path, tasks.current, tmpdir)
         cwd = _directory(job.jobspec.cwd, is_checked=job.userid is None)
         tags = Tags(job.jobid, job.jobspec, tasks.blocks, r, tmpdir, tasks.current)
+        if is_first and job.userid is None:
+            unpack(job, tags)
         self.is_first = is_first
         """True if these tasks are the first ones of the job here."""
         self._new = new
         self.groups: list[ProcessGroup] = []
         unwanted = made_up_names(environment)
-        self.gate = _gate(job, cwd, tasks, tags, terminal, limit, unwanted, tmpdir, is_first=is_first)
+        self.gate = _gate(job, cwd, tasks, tags, terminal, limit, unwanted, is_first=is_first)
         self._elastic = tasks.by_target
         self._path = path
         self._spawned = spawned
@@ -495,7 +497,6 @@ def _gate(
     terminal: Terminal | None,
     limit: int | None,
     unwanted: Sequence[bytes],
-    tmpdir: str | None,
     *,
     is_first: bool,
 ) -> TaskGate:
@@ -505,7 +506,7 @@ def _gate(
     is_single = tasks.next == 1 and not tasks.by_target
     first = tasks.own_of(tasks.blocks)[0].first
     streams = Streams(job, cwd, tags, first, is_single=is_single, is_first=is_first)
-    files = None if job.userid is None else UserFiles(job, cwd, source, streams, first if is_first else None, tmpdir)
+    files = None if job.userid is None else UserFiles(job, cwd, source, streams, first if is_first else None, tags)
     try:
         return TaskGate(cwd, streams, source, terminal, limit, unwanted, files)
     except OSError as exc:
@@ -532,9 +533,9 @@ class UserFiles:
 
     def __init__(
         self, job: JobLaunch, cwd: str | None, source: bytes | None, streams: Streams, first: int | None,
-        tmpdir: str | None,
+        tags: Tags,
     ) -> None:  # fmt: skip
-        """`first` is the task that writes the files which the job brings along into `tmpdir`; None: they are there."""
+        """`first` is the task that writes the files of the job's directory (`unpack`); None: they are there."""
         assert job.userid is not None, "whose files they are is known"
         self.tasks = UserTasks(job.userid)
         self._job = job
@@ -542,12 +543,12 @@ class UserFiles:
         self._source = source
         self._streams = streams
         self._first = first
-        self._tmpdir = tmpdir
+        self._tags = tags
 
     def open(self, task: int, stdout: int, stderr: int) -> tuple[int, int]:
         """Return descriptors for stdout and stderr of a task; to be called as the user. Raises Refused."""
         if task == self._first:
-            unpack(self._job, self._tmpdir)
+            unpack(self._job, self._tags)
         if self._cwd is not None:
             try:
                 os.chdir(system_bytes(self._cwd))

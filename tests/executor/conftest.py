@@ -75,7 +75,8 @@ class Shop:
         execution = {"R_lite": [{"rank": str(Idset.span(0, ranks - 1)), "children": children}], **some}
         cores, extra = options.pop("cores", None), options.pop("extra", {})
         pmi, own, userid = options.pop("pmi", None), options.pop("own", None), options.pop("userid", None)
-        jobspec = replace(Jobspec.from_command(words, ntasks=ntasks, **options), pmi=pmi)
+        templates = options.pop("templates", {})
+        jobspec = replace(Jobspec.from_command(words, ntasks=ntasks, **options), pmi=pmi, templates=templates)
         resources = {"version": 1, "execution": execution}
         settings = TaskSettings(extra, self.spool, cores, self.scratch)
         self.executor.start(JobLaunch(jobid, jobspec, resources, settings, ranks=own, userid=userid))

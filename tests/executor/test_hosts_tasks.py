@@ -61,12 +61,14 @@ class RealSite(Site):
 
     def run(
         self, command: list[str] | str, jobid: int = 1, ranks: str = "0-2", ntasks: int = 6, files: Any = None,
-        **options: Any,
+        templates: Any = None, **options: Any,
     ) -> None:  # fmt: skip
         words = ["sh", "-c", command] if isinstance(command, str) else command
         tree = Jobspec.from_command(words, ntasks=ntasks, **options).raw
         if files is not None:
             tree["attributes"]["system"]["files"] = files
+        if templates is not None:
+            tree["attributes"]["system"]["shell"] = {"options": {"env-expand": templates}}
         jobspec = Jobspec.parse(tree)
         r = r_of(ranks, host="n")
         r["execution"]["nslots"] = ntasks
@@ -233,6 +235,12 @@ async def test_each_host_reads_the_input_file_and_unpacks_the_jobs_own(site, tmp
     site.run('cat "$FLUX_JOB_TMPDIR/mine" -', input=str(tmp_path / "input"), files={"mine": script_file("bundled\n")})
     assert (await site.ended(), site.printed(stream="stderr")) == (0, {})
     assert site.printed() == dict.fromkeys(range(6), b"bundled\nfrom a file\n")
+
+
+async def test_each_host_has_a_file_with_the_hosts_of_all_tasks(site):
+    site.run('cat "$HOSTS"', templates={"HOSTS": "{{hostfile}}"})
+    assert (await site.ended(), site.printed(stream="stderr")) == (0, {})
+    assert site.printed() == dict.fromkeys(range(6), b"n0\nn0\nn1\nn1\nn2\nn2\n")
 
 
 async def test_input_reaches_all_tasks_or_one(site):

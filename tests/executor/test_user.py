@@ -73,6 +73,12 @@ async def test_roots_environment_is_not_passed_on(site: Shop, ann: Account, monk
     assert (found["HOME"], found["USER"], found["LOGNAME"]) == (str(ann.home), ann.name, ann.name)
 
 
+async def test_the_hostfile_is_the_users(site: Shop, ann: Account) -> None:
+    command = 'stat -c %u "$HOSTS" && cat "$HOSTS"'
+    assert await site.run(command, userid=ann.uid, templates={"HOSTS": "{{hostfile}}"}) == 0
+    assert site.text() == f"{ann.uid}\na0\n"
+
+
 async def test_files_are_opened_as_the_user(site: Shop, ann: Account, homes: Path) -> None:
     (ann.home / "in").write_text("hello\n")
     done = {"cwd": str(ann.home), "input": "in", "output": "out.{{taskid}}", "error": "err", "ntasks": 2}

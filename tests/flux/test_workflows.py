@@ -91,6 +91,22 @@ def test_psij_has_an_executor_of_ours(tmp_path):
     assert PRINTED["psij"] in run_inside(tmp_path, TOOLS_PYTHON, text)
 
 
+PSIJ_HOSTS = """
+from psij import Job, JobExecutor, JobSpec, ResourceSpecV1
+
+command = ["-c", "test $FLUX_TASK_RANK = 0 || wc -l <$PSIJ_NODEFILE"]
+spec = JobSpec(executable="/bin/sh", arguments=command, resources=ResourceSpecV1(process_count=2), stdout_path="lines")
+job = Job(spec)
+JobExecutor.get_instance("fluxsched").submit(job)
+print(job.wait().state, open("lines").read())
+"""
+
+
+def test_a_job_of_psij_has_a_file_with_its_hosts(tmp_path):
+    skip_unless("import psij; assert 'fluxsched' in psij.JobExecutor.get_executor_names(), 'PSI/J knows no fluxsched'")
+    assert run_inside(tmp_path, TOOLS_PYTHON, PSIJ_HOSTS).split() == ["COMPLETED", "2"]
+
+
 def test_the_tasks_of_a_job_are_a_dask_cluster(tmp_path):
     skip_unless("import dask_jobqueue, fluxsched")
     text = blocks()["distributed"]

@@ -197,6 +197,12 @@ def test_tags_in_the_environment_are_filled_in_for_each_task(site: Any) -> None:
     assert first[1] == second[1] != "0"
 
 
+def test_a_hostfile_has_the_host_of_each_task(site: Any) -> None:
+    (host,) = site("run", "--env=H={{node.name}}", "printenv", "H").out.split()
+    found = site("run", "-n2", "--env=H={{hostfile}}", "sh", "-c", 'test $FLUX_TASK_RANK = 0 || cat "$H"').out
+    assert found.split() == [host, host]
+
+
 def test_a_name_that_is_too_long_is_refused_by_the_instance(site: Any) -> None:
     done = site.process("submit", f"--job-name={'x' * 100_000}", "true", status=1)
     assert "the job's name has 100000 characters, limit 1024: shorten it" in done.err
