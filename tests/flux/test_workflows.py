@@ -50,6 +50,7 @@ def test_the_executor_runs_calls_and_commands(tmp_path):
     assert status.startswith("3 ƒ")
 
 
+@pytest.mark.flux
 @pytest.mark.parametrize("tool", PRINTED)
 def test_the_tool_runs_unchanged(tmp_path, tool):
     skip_unless(f"import flux, {tool}")
@@ -67,6 +68,7 @@ rule first:
 """
 
 
+@pytest.mark.flux
 def test_snakemake_runs_its_rules_as_jobs(tmp_path):
     skip_unless("import flux, snakemake, snakemake_executor_plugin_flux")
     (tmp_path / "Snakefile").write_text(SNAKEFILE)
@@ -77,6 +79,7 @@ def test_snakemake_runs_its_rules_as_jobs(tmp_path):
     assert jobid.startswith("ƒ")
 
 
+@pytest.mark.flux
 def test_maestro_runs_the_steps_of_a_study_as_jobs(tmp_path):
     skip_unless("import flux, maestrowf")
     (study,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S)
