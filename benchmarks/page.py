@@ -3,9 +3,10 @@
     python benchmarks/page.py [--fake 131072x64] [--jobs 100000] [--runs 5]
 
 First paint is from the start of the navigation until the map's cells are drawn (Jobs: until the rows are; Timeline:
-until what runs and is planned is). A drain is timed from its request, by another client, until the map has drawn it.
-Frames are those of zooming in and out by 200 small steps, one a frame. Memory is of the tab: of script, and of its
-whole process. Needs Debian's chromium and chromium-driver, and `fluxsched[dev]`.
+until what runs and is planned is; other views: until their data are shown). A drain is timed from its request, by
+another client, until the map has drawn it. Frames are those of zooming in and out by 200 small steps, one a frame.
+Memory is of the tab: of script, and of its whole process. Needs Debian's chromium and chromium-driver, and
+`fluxsched[dev]`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ from tests.web.browser.chromium import NEEDED, headless, is_installed
 CELLS = "document.querySelector('canvas')?.map?.frames > 0"
 ROWS = "document.querySelectorAll('#jobs-table tbody tr .pill').length > 0"
 BARS = "document.querySelector('canvas')?.gantt?.data.end > 1"
+LIVE = "document.querySelector('#view.live')"
+VIEWS = {
+    "machine": CELLS, "jobs": ROWS, "queues": LIVE, "timeline": BARS, "groups": LIVE, "shares": LIVE, "history": LIVE,
+}  # fmt: skip
 ZOOM = """
 const done = arguments[arguments.length - 1], map = document.querySelector('canvas').map, frames = [];
 let step = 0, last = performance.now();
@@ -124,7 +129,7 @@ def measure(uri: str, address: str, runs: int) -> None:
         try:
             driver.get(address)
             root = address.split("/?")[0]
-            for view, condition in (("machine", CELLS), ("jobs", ROWS), ("timeline", BARS)):
+            for view, condition in VIEWS.items():
                 times = [first_paint_s(driver, f"{root}/{view}", condition) * 1e3 for _ in range(runs)]
                 tell(f"first paint of {view}", times, "1,000")
             driver.get(f"{root}/machine")

@@ -64,10 +64,10 @@ function dayTick(time, step) {
 
 /** A round time since the beginning, in the unit that `step` has. */
 export function elapsed(time, step = time) {
-  if (step >= DAY) return `${Math.round(time / DAY)} d`;
-  if (step >= HOUR) return `${Math.round(time / HOUR)} h`;
-  if (step >= MINUTE) return `${Math.round(time / MINUTE)} min`;
-  return `${Math.round(time)} s`;
+  if (step >= DAY) return `${Math.round(time / DAY)}d`;
+  if (step >= HOUR) return `${Math.round(time / HOUR)}h`;
+  if (step >= MINUTE) return `${Math.round(time / MINUTE)}m`;
+  return `${Math.round(time)}s`;
 }
 
 /** A point in time in words: of the day, or since the beginning. */
