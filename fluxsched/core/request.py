@@ -335,7 +335,8 @@ class Request:
         return self._hash
 
     def __str__(self) -> str:
-        """In a user's words: `2 nodes of 2 slots of 4 cores, 1 gpu, 8 GiB memory and 1 matlab`.
+        """In a user's words: `2 nodes of 2 slots of 4 cores, 1 gpu, 8 GiB memory and 1 matlab`. One slot of a node goes
+        without saying.
 
         Of several parts each is named: `lead: 1 exclusive node of ...; workers: 4-10 exclusive nodes of ...`.
         """
@@ -345,7 +346,9 @@ class Request:
         each = [_counted(self.cores, "core")] if self.cores else []
         each += [_counted(self.gpus, "gpu")] if self.gpus else []
         each += [amount_text(*one) for one in self.amounts]
-        text = f"{_counted(self.slots, 'slot')} of {', '.join(each) or 'nothing'}"
+        slots, text = _counted(self.slots, "slot"), ", ".join(each)
+        if self.nodes is None or slots != "1 slot" or not each:
+            text = f"{slots} of {text or 'nothing'}"
         if self.nodes is not None:
             beside = "".join([f"{amount_text(*one)} and " for one in self.node_amounts])
             text = f"{_counted(self.nodes, 'exclusive node' if self.exclusive else 'node')} of {beside}{text}"

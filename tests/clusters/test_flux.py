@@ -106,7 +106,7 @@ async def test_the_targets_of_the_queue_there_are_mirrored_and_no_others(pair, f
     fits, larger = [job(nodes=count, exclusive=True, test_run_duration_s=0.01) for count in (2, 3)]
     assert (await pair.wait(await pair.submit(fits)))["success"]
     denied = await pair.wait(await pair.submit(larger))
-    assert denied["errstr"].endswith("needs 3 exclusive nodes of 1 slot of 1 core; the group has only 2 such nodes")
+    assert denied["errstr"].endswith("needs 3 exclusive nodes of 1 core; the group has only 2 such nodes")
     assert command("jobs", "-ano", "{nnodes}").split() == ["2"], "the larger one was sent there"
 
 

@@ -80,8 +80,8 @@ def test_parts_are_read_in_the_order_of_resources() -> None:
     assert spec.to_json() == before
     assert hash(request) == hash(Jobspec.parse(json.dumps(before)).request)
     assert str(request) == (
-        "lead: 1 exclusive node of 1 slot of 1 core within 4 hops with ssd; "
-        "work: 4-10 exclusive nodes of 1 slot of 2 cores within 4 hops with ssd and gpu"
+        "lead: 1 exclusive node of 1 core within 4 hops with ssd; "
+        "work: 4-10 exclusive nodes of 2 cores within 4 hops with ssd and gpu"
     )
 
 
@@ -90,7 +90,7 @@ def test_a_job_of_one_part_is_that_itself() -> None:
     assert spec.parts == (JobPart("task", spec.request, ("a", "b"), 1, None, None),)
     assert (spec.request.parts, spec.request.each_part) == ((), (spec.request,))
     one = jobspec([node("only", 2, constraints=GPU)], [task("only")], constraints={"properties": ["ssd"]})
-    assert str(Jobspec.parse(one).request) == "2 exclusive nodes of 1 slot of 1 core with ssd and gpu"
+    assert str(Jobspec.parse(one).request) == "2 exclusive nodes of 1 core with ssd and gpu"
     assert Jobspec.parse(one).request.parts == ()
 
 
@@ -103,7 +103,7 @@ def test_what_belongs_to_no_node_is_the_jobs() -> None:
     resources = [node("a", 1), {"type": "matlab", "count": 2}, node("b", 1)]
     request = Jobspec.parse(jobspec(resources, [task("a"), task("b")])).request
     assert (request.shared, [part.shared for part in request.parts]) == ((("matlab", 2),), [(), ()])
-    assert str(request).endswith("b: 1 exclusive node of 1 slot of 1 core and 2 matlab")
+    assert str(request).endswith("b: 1 exclusive node of 1 core and 2 matlab")
 
 
 def several(n: int) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def test_wrong_parts_are_refused(wrong: dict[str, Any], error: str) -> None:
 def test_an_elastic_job_keeps_its_range_open() -> None:
     spec = Jobspec.from_command(["work"], nodes="4-10:2", exclusive=True, elastic=True, max_hops=2)
     assert (spec.request.elastic, spec.request.max_hops) == (True, 2)
-    assert str(spec.request) == "4-10:2 exclusive nodes of 1 slot of 1 core within 2 hops"
+    assert str(spec.request) == "4-10:2 exclusive nodes of 1 core within 2 hops"
     assert spec.to_json()["attributes"]["system"]["fluxsched"] == {"elastic": True, "max-hops": 2}
     assert Jobspec.parse(two(fluxsched={"elastic": True})).request.elastic
     plain = Jobspec.from_command(["work"], nodes="4-10").request

@@ -333,13 +333,13 @@ def test_shared_parts_cannot_multiply_unseen() -> None:
     [
         ({}, "1 slot of 1 core", {"per_slot": 1}),
         ({"ntasks": 8, "cores_per_task": 2}, "8 slots of 2 cores", {"per_slot": 1}),
-        ({"nodes": 4}, "4 nodes of 1 slot of 1 core", {"per_slot": 1}),
-        ({"nodes": 4, "exclusive": True}, "4 exclusive nodes of 1 slot of 1 core", {"per_slot": 1}),
+        ({"nodes": 4}, "4 nodes of 1 core", {"per_slot": 1}),
+        ({"nodes": 4, "exclusive": True}, "4 exclusive nodes of 1 core", {"per_slot": 1}),
         ({"nodes": 4, "ntasks": 8, "gpus_per_task": 1}, "4 nodes of 2 slots of 1 core, 1 gpu", {"per_slot": 1}),
         ({"nodes": 4, "ntasks": 5}, "4 nodes of 2 slots of 1 core", {"total": 5}),
-        ({"nodes": "2-4"}, "2-4 nodes of 1 slot of 1 core", {"per_slot": 1}),
+        ({"nodes": "2-4"}, "2-4 nodes of 1 core", {"per_slot": 1}),
         ({"nodes": "2+", "ntasks": 4}, "2+ nodes of 2 slots of 1 core", {"total": 4}),
-        ({"nodes": {"min": 2}}, "2+ nodes of 1 slot of 1 core", {"per_slot": 1}),
+        ({"nodes": {"min": 2}}, "2+ nodes of 1 core", {"per_slot": 1}),
     ],
 )
 def test_layouts(options: Any, request_text: str, tasks: Any) -> None:

@@ -104,7 +104,7 @@ def test_the_mark_of_a_queues_hosts_is_never_shown_as_a_property(daemon: Any, us
     (user.directory / "hosts.toml").write_text("[queues.long]\nhosts = 'fake[0-1]'\n[queues.short]\nhosts = 'fake2'\n")
     here = daemon("--fake", "3x2", "--config", "hosts.toml")
     refused = here("submit", "-q", "long", "-N3", "true", status=1).err
-    assert "3 nodes of 1 slot of 1 core with queue long; the group has only 2 such nodes" in refused
+    assert "3 nodes of 1 core with queue long; the group has only 2 such nodes" in refused
     here("resource", "drain", "0", "weather")
     waiting = here.submit("-q", "long", "-N2", "true")
     until(lambda: "with queue long; 1 node fits now" in here("job", "why", waiting).out)

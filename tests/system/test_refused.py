@@ -55,10 +55,10 @@ def _leave_nothing_behind(named: Any) -> Any:
     ("words", "want"),
     [
         (["-n17"], "needs 17 slots of 1 core; the group has only 16 such slots"),
-        (["-N5"], "needs 5 nodes of 1 slot of 1 core; the group has only 4 such nodes"),
+        (["-N5"], "needs 5 nodes of 1 core; the group has only 4 such nodes"),
         (["-c5"], f"needs 1 slot of 5 cores; {TOO_SMALL}"),
         (["-g3"], f"needs 1 slot of 1 core, 3 gpus; {TOO_SMALL}"),
-        (["-q", "big", "-N3"], "needs 3 nodes of 1 slot of 1 core with ssd; the group has only 2 such nodes"),
+        (["-q", "big", "-N3"], "needs 3 nodes of 1 core with ssd; the group has only 2 such nodes"),
         (["--requires", "tape"], "needs 1 slot of 1 core with tape; no node of the group matches"),
         (["--requires", "host:n9"], "needs 1 slot of 1 core with hosts n9; no node of the group matches"),
         (["--setattr", 'system.constraints={"not":[]}'], "; no node of the group matches"),
@@ -87,8 +87,8 @@ def test_why_a_job_waits(named: Any, until: Any) -> None:
 
     holder = named.running("-N1", "-x", "--requires", "ssd", "sleep", "100")
     named("resource", "drain", "3", "fan")
-    why("-N2", "--requires", "ssd", want="needs 2 nodes of 1 slot of 1 core with ssd; 1 node fits now, 1 node is busy")
-    why("-N4", want="needs 4 nodes of 1 slot of 1 core; 2 nodes fit now, fake3 is out of service, 1 node is busy")
+    why("-N2", "--requires", "ssd", want="needs 2 nodes of 1 core with ssd; 1 node fits now, 1 node is busy")
+    why("-N4", want="needs 4 nodes of 1 core; 2 nodes fit now, fake3 is out of service, 1 node is busy")
     named("resource", "undrain", "3")
     named("cancel", holder)
 

@@ -75,7 +75,7 @@ def test_exclude_under_a_running_job_ends_it_and_include_gives_the_target_back(h
     here("resource", "exclude", "3")
     found = here("wait", jobid, status=None)
     assert "exception node-failure: " in found.err
-    short = "needs 4 nodes of 1 slot of 1 core; the group has only 3 such nodes; it had 4 until "
+    short = "needs 4 nodes of 1 core; the group has only 3 such nodes; it had 4 until "
     until(lambda: short in here("jobs", "-n", waiting).out)
     assert here("job", "why", waiting).line.startswith(f"SCHED: {short}")
     until(lambda: here("resource", "groups", "-n", "-o", "{name} {ranks}").out.splitlines()[-1] == "exclude 3")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-WIDE = "needs 4 nodes of 1 slot of 1 core; "
+WIDE = "needs 4 nodes of 1 core; "
 
 
 def reason(here: Any, jobid: str) -> str:

@@ -228,7 +228,7 @@ class SetAside:
         self.had = had
 
     def reason(self, time_text: TimeText) -> str:
-        """`needs 4 nodes of 1 slot of 1 core; the group has only 3 such nodes; it had 4 until Nov22 12:03`."""
+        """`needs 4 nodes of 1 core; the group has only 3 such nodes; it had 4 until Nov22 12:03`."""
         time = time_text(self.since_s)
         if not self.lost:
             return f"{self.why}, at least since {time}"

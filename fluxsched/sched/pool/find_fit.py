@@ -212,7 +212,7 @@ _MEMBERSHIP: Final = re.compile(r"(?<![\w.@+-])\+(?=\w)")
 
 
 def _asked(request: Request) -> str:
-    """Return the request and its constraint: `4 nodes of 1 slot of 1 core with ssd and queue debug`."""
+    """Return the request and its constraint: `4 nodes of 1 core with ssd and queue debug`."""
     text, shown = str(request), str(request.constraint)
     if request.constraint != EVERYTHING and shown not in text:
         text = f"{text} with {shown}"

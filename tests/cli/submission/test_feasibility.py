@@ -11,7 +11,7 @@ from fluxsched.cli import submit
 from fluxsched.errors import RPCError
 from tests.cli.conftest import Cli
 
-NEVER = RPCError("needs 9 nodes of 1 slot of 1 core; the group has only 4 such nodes", errno.EOVERFLOW)
+NEVER = RPCError("needs 9 nodes of 1 core; the group has only 4 such nodes", errno.EOVERFLOW)
 
 
 @pytest.mark.parametrize("command", ["submit", "run"])

@@ -72,11 +72,11 @@ def test_what_is_counted(made) -> None:
 @pytest.mark.parametrize(
     ("words", "asked"),
     [
-        (("--mem", "512m"), "1 node of 512 MiB memory and 1 slot of 1 core"),
+        (("--mem", "512m"), "1 node of 512 MiB memory and 1 core"),
         (("-n2", "--mem", "2G"), "1 node of 2 GiB memory and 2 slots of 1 core"),
         (("-N2", "-n4", "--mem", "2GiB"), "2 nodes of 2 GiB memory and 2 slots of 1 core"),
-        (("-N2-4", "--mem=1GB", "--request", "disk=5/node"), "2-4 nodes of 5 disk and 1000000000 memory and 1 slot"),
-        (("--part", "a:2=x", "--mem", "1T"), "2 exclusive nodes of 1 TiB memory and 1 slot of 1 core"),
+        (("-N2-4", "--mem=1GB", "--request", "disk=5/node"), "2-4 nodes of 5 disk and 1000000000 memory and 1 core"),
+        (("--part", "a:2=x", "--mem", "1T"), "2 exclusive nodes of 1 TiB memory and 1 core"),
     ],
 )
 def test_memory_as_slurm_has_it(made, words: tuple[str, ...], asked: str) -> None:
@@ -180,15 +180,15 @@ def test_parts_ranges_and_hops(made) -> None:
     asked = ("--part", "lead:1=./lead", "--part", "work:4-10:gpu & !old=./work 'a b'", "-c2", "--request=m=1/job")
     spec = Jobspec.parse(made(*asked, "--elastic", "--max-hops=4"))
     assert str(spec.request) == (
-        "lead: 1 exclusive node of 1 slot of 2 cores within 4 hops; "
-        "work: 4-10 exclusive nodes of 1 slot of 2 cores within 4 hops with gpu and not old and 1 m"
+        "lead: 1 exclusive node of 2 cores within 4 hops; "
+        "work: 4-10 exclusive nodes of 2 cores within 4 hops with gpu and not old and 1 m"
     )
     assert [(part.label, part.command, part.ntasks_per_slot) for part in spec.parts] == [
         ("lead", ("./lead",), 1),
         ("work", ("./work", "a b"), 1),
     ]
     assert spec.request.elastic
-    assert str(Jobspec.parse(made("-N4-10:2", "true")).request) == "4-10:2 nodes of 1 slot of 1 core"
+    assert str(Jobspec.parse(made("-N4-10:2", "true")).request) == "4-10:2 nodes of 1 core"
 
 
 def test_copies_of_parts_have_their_ids(cli) -> None:

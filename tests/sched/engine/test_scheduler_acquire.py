@@ -45,7 +45,7 @@ def test_offline_places_nothing_and_raises_nothing(bench):
     bench.free(1)
     bench.run()
     assert not bench.granted  # both targets are down now
-    assert "n[0-1] are down" in bench.why(2)
+    assert "n[0-1] are out of service" in bench.why(2)
     bench.did(bench.scheduler.went_online(ids("1")))
     (granted,) = bench.run()
     assert granted.R["execution"]["R_lite"][0]["rank"] == "1"
@@ -61,7 +61,7 @@ def test_typed_shrink_raises_releases_and_denies_if_told_so():
     assert effects == [
         Raise(1, "n0 left the group", targets=ids("0")),
         Release("default", ids("3")),
-        Denied(2, "needs 3 nodes of 1 slot of 1 core; the group has only 2 such nodes"),
+        Denied(2, "needs 3 nodes of 1 core; the group has only 2 such nodes"),
     ]
     assert bench.free(1) == [Release("default", ids("0"))]
     assert str(bench.scheduler.report.resource_status()[0].ranks) == "1-2"

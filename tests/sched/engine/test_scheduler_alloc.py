@@ -52,7 +52,7 @@ def test_pending_reasons_are_annotated_only_when_they_change(bench):
     bench.submit(1, nodes=1, exclusive=True)
     bench.submit(2, nodes=1, exclusive=True)
     bench.submit(3, nodes=3, exclusive=True)
-    reason = "needs 3 exclusive nodes of 1 slot of 1 core; 1 node fits now, 2 nodes are busy"
+    reason = "needs 3 exclusive nodes of 1 core; 1 node fits now, 2 nodes are busy"
     assert bench.run()[2:] == [Annotated(3, {"sched": {"reason_pending": reason}})]
     assert bench.why(3) == reason
     bench.submit(4, spec())

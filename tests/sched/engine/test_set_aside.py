@@ -8,7 +8,7 @@ from fluxsched.sched.decisions import Annotated, Canceled, Denied, Granted, Rele
 from tests.sched.site import Bench, lowered, make_r, spec
 
 NOON_S = 1763812980.0  # Nov22 12:03 UTC
-MISSING = "needs 4 nodes of 1 slot of 1 core; the group has only 3 such nodes; it had 4 until Nov22 12:03 UTC"
+MISSING = "needs 4 nodes of 1 core; the group has only 3 such nodes; it had 4 until Nov22 12:03 UTC"
 
 
 def ids(text):
@@ -81,7 +81,7 @@ def test_deny_brings_the_old_rule_back():
     bench = Bench("fifo", unsatisfiable="deny")
     bench.grow("0-3")
     bench.submit(1, nodes=4)
-    assert Denied(1, "needs 4 nodes of 1 slot of 1 core; the group has only 3 such nodes") in shrink(bench, "3")
+    assert Denied(1, "needs 4 nodes of 1 core; the group has only 3 such nodes") in shrink(bench, "3")
     assert isinstance(bench.submit(2, nodes=4, unsatisfiable="wait")[0], Denied)
     with pytest.raises(InvalidValue, match="'later' is not one of wait, deny"):
         Bench("fifo", unsatisfiable="later")
@@ -92,7 +92,7 @@ def test_new_jobs_that_could_never_run_are_denied_and_old_ones_wait(bench):
     grow(bench, make_r("0-2"), NOON_S)
     scheduler = bench.scheduler
     (old,) = bench.did(scheduler.alloc(1, 16, 1000, NOON_S - 1.0, spec(nodes=4)))
-    words = "needs 4 nodes of 1 slot of 1 core; the group has only 3 such nodes, at least since Nov22 12:03 UTC"
+    words = "needs 4 nodes of 1 core; the group has only 3 such nodes, at least since Nov22 12:03 UTC"
     assert told([old], 1) == {"reason_pending": words}
     assert bench.did(scheduler.alloc(2, 16, 1000, NOON_S + 1.0, spec(nodes=4))) == [Denied(2, words.split(", at")[0])]
     shrink(bench, "0", NOON_S + 10.0)
@@ -152,6 +152,6 @@ def test_a_job_that_no_scheduler_has_judged_is_denied_like_a_new_one():
     submitted_s, asked = NOON_S - 9.0, spec(nodes=4)
     assert isinstance(bench.scheduler.alloc(1, 16, 0, submitted_s, asked, NOON_S)[0], Annotated)
     (denied,) = bench.scheduler.alloc(2, 16, 0, submitted_s, asked, NOON_S, True)
-    assert denied == Denied(2, "needs 4 nodes of 1 slot of 1 core; the group has only 3 such nodes")
+    assert denied == Denied(2, "needs 4 nodes of 1 core; the group has only 3 such nodes")
     patient = spec(nodes=4, unsatisfiable="wait")
     assert isinstance(bench.scheduler.alloc(3, 16, 0, submitted_s, patient, NOON_S, True)[0], Annotated)

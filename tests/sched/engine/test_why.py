@@ -16,7 +16,7 @@ FIFO = "fifo: Strict order: the first job that cannot start holds back all other
 FIRSTFIT = "firstfit: Starts every job that fits, in order; others are skipped."
 EASY = "easy: The first job that cannot start has a reservation; others start, in order, if they do not delay it."
 CONSERVATIVE = "conservative: Every job has a reservation, made in order; others start early only if they delay none."
-NEEDS_4 = "needs 4 exclusive nodes of 1 slot of 1 core; 2 nodes fit now, 2 nodes are busy"
+NEEDS_4 = "needs 4 exclusive nodes of 1 core; 2 nodes fit now, 2 nodes are busy"
 IN_THE_WAY = "fits now, but not for as long as it may run: job ƒ3 is to start in 100s"
 PLANNED = "as it is planned; sooner if running jobs end before their limits"
 LIMITS = "if running jobs use up their limits and no job goes ahead of it"
@@ -52,7 +52,7 @@ def why(bench, jobid):
 )  # fmt: skip
 def test_the_first_in_line(four, policy, rule, when):
     found = why(four(policy), 2)
-    assert found.reason.startswith("needs 4 exclusive nodes of 1 slot of 1 core; ")
+    assert found.reason.startswith("needs 4 exclusive nodes of 1 core; ")
     assert rule is None or found.rule == f"first in line under {rule}"
     assert (found.when, found.earliest_s) == (when, 1100.0 if policy in ("firstfit", "hybrid:depth=0") else 200.0)
 
@@ -67,7 +67,7 @@ def test_jobs_of_parts_are_told_which_parts_are_short(policy):
     bench.run()
     found = why(bench, 2)
     assert found.reason == (
-        "needs p0: 1 exclusive node of 1 slot of 1 core with ssd; p1: 2 exclusive nodes of 1 slot of 1 core; "
+        "needs p0: 1 exclusive node of 1 core with ssd; p1: 2 exclusive nodes of 1 core; "
         "p0 needs 1 node; none is free, 2 nodes are busy"
     )
     assert found.earliest_s == 200.0
@@ -225,7 +225,7 @@ def test_what_is_down():
     bench.grow("0-3", offline="3")
     bench.submit(1, nodes=4)
     bench.run()
-    reason = "needs 4 nodes of 1 slot of 1 core; 3 nodes fit now, n3 is out of service"
+    reason = "needs 4 nodes of 1 core; 3 nodes fit now, n3 is out of service"
     when = "not known: it needs nodes that are out of service"
     assert why(bench, 1) == Why(reason, f"first in line under {EASY}", when, kind=WaitKind.NO_ROOM)
     bench.did(bench.scheduler.went_offline(Idset.parse("0-2")))
@@ -238,7 +238,7 @@ def test_a_constraint_that_no_free_target_meets():
     bench.submit(1, nodes=1, exclusive=True, duration=60.0, constraint={"properties": ["ssd"]})
     bench.submit(2, nodes=1, duration=60.0, constraint={"properties": ["ssd"]})
     bench.run()
-    reason = "needs 1 node of 1 slot of 1 core with ssd; none is free, 1 node is busy"
+    reason = "needs 1 node of 1 core with ssd; none is free, 1 node is busy"
     assert why(bench, 2) == Why(reason, f"first in line under {FIRSTFIT}", LIMITS, 160.0, WaitKind.NO_ROOM)
 
 

@@ -66,7 +66,7 @@ def test_a_bound_waits_and_says_why():
     places = places_on(TWO, 8, free="0,1,4,5")
     outcome = places.find(nodes(4, max_hops=2))
     assert outcome == Later(
-        "needs 4 exclusive nodes of 1 slot of 1 core within 2 hops; 4 nodes fit now, 4 nodes are busy; "
+        "needs 4 exclusive nodes of 1 core within 2 hops; 4 nodes fit now, 4 nodes are busy; "
         "at most 2 nodes are under one switch of 2 hops (l0 or l1)"
     )
     assert places.ranks(nodes(4, max_hops=4)) == "0-1,4-5"
@@ -76,7 +76,7 @@ def test_a_bound_waits_and_says_why():
 def test_a_bound_that_can_never_be_met_is_denied():
     places = places_on(TWO, 8)
     assert places.find(nodes(5, max_hops=2)) == Never(
-        "needs 5 exclusive nodes of 1 slot of 1 core within 2 hops; "
+        "needs 5 exclusive nodes of 1 core within 2 hops; "
         "at most 4 nodes are under one switch of 2 hops (l0 or l1), also when all are free"
     )
     assert places.ranks(nodes(4, max_hops=2)) == "0-3"

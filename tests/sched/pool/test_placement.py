@@ -81,12 +81,12 @@ def test_reasons_are_words(places):
         "needs 1 slot of 9 cores; no node is large enough: the largest that matches has 8 cores and 2 gpus"
     )
     assert places.find(request_of(nodes=3, cores=5)) == Never(
-        "needs 3 nodes of 1 slot of 5 cores; the group has only 2 such nodes"
+        "needs 3 nodes of 5 cores; the group has only 2 such nodes"
     )
     places.down("1")
     places.take(request_of(cores=5, constraint=ssd))
     assert places.find(request_of(nodes=2, cores=4, constraint=ssd)) == Later(
-        "needs 2 nodes of 1 slot of 4 cores with ssd; none is free, n1 is out of service, 1 node is busy"
+        "needs 2 nodes of 4 cores with ssd; none is free, n1 is out of service, 1 node is busy"
     )
     assert places.find(request_of(slots=30)) == Later(
         "needs 30 slots of 1 core; 23 slots fit now, n1 is out of service"
@@ -94,7 +94,7 @@ def test_reasons_are_words(places):
     places.up("1")
     places.take(request_of(gpus=1))
     assert places.find(request_of(nodes=2, gpus=1, exclusive=True)) == Later(
-        "needs 2 exclusive nodes of 1 slot of 1 core, 1 gpu; 1 node fits now, 1 node is busy"
+        "needs 2 exclusive nodes of 1 core, 1 gpu; 1 node fits now, 1 node is busy"
     )
 
 
