@@ -94,7 +94,7 @@ async def test_jobs_that_are_ticked_are_one_list(page: Any) -> None:
 
 async def test_the_instances_own_words_are_shown(page: Any) -> None:
     page.follower.refusal = RPCError("Request requires admin credentials", 1)
-    assert await act(page, "drain", targets="0") == (400, {"error": "Request requires admin credentials"})
+    assert await act(page, "drain", targets="0") == (403, {"error": "Request requires admin credentials"})
     status, answer = await act(page, "cancel", ids=" ".join(map(str, range(1, FAULTS_MAX + 4))))
     assert (status, answer["error"].count("admin")) == (400, FAULTS_MAX)
     assert answer["error"].endswith("and 3 more")
