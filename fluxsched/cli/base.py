@@ -266,10 +266,17 @@ class LazyGroup(CommandGroup):
 class Program(LazyGroup):
     """The outermost group: turns whatever happened into an exit status."""
 
-    def __init__(self, *args: Any, elsewhere: Mapping[str, str] = MappingProxyType({}), **more: Any) -> None:
-        """`elsewhere`: our commands, by the names that other programs give to theirs."""
+    def __init__(
+        self,
+        *args: Any,
+        elsewhere: Mapping[str, str] = MappingProxyType({}),
+        options_elsewhere: Mapping[str, str] = MappingProxyType({}),
+        **more: Any,
+    ) -> None:
+        """`elsewhere`: our commands, by the names that other programs give to theirs, and so for options."""
         super().__init__(*args, **more)
         self.elsewhere = elsewhere
+        self.options_elsewhere = options_elsewhere
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -312,7 +319,7 @@ class Program(LazyGroup):
             sys.stdout.flush()
         except click.ClickException as error:
             shown = io.StringIO()
-            error.show(shown)
+            (self._naming_ours(error) if isinstance(error, click.NoSuchOption) else error).show(shown)
             text = shown.getvalue().rstrip("\n")
             say(_LONG.sub(_shortened, text) if isinstance(error, click.UsageError) else text)
             status = error.exit_code
@@ -323,6 +330,18 @@ class Program(LazyGroup):
             status = 1
         discard_unwritten()
         sys.exit(status if isinstance(status, int) else 0)
+
+    def _naming_ours(self, error: click.NoSuchOption) -> click.UsageError:
+        """Return the error with our option or command in place of click's guess, if another program has the option."""
+        command = None if error.ctx is None else error.ctx.command
+        known = {name for param in command.params for name in param.opts} if command is not None else set()
+        if known.isdisjoint(("--job-name", "--filter")):
+            return error  # no command of jobs
+        for ours in filter(None, self.options_elsewhere.get(error.option_name, "").split(", ")):
+            if not ours.startswith("-") or ours.split()[0] in known:
+                name = ours if ours.startswith("-") else f"`fluxsched {ours}`"
+                return click.UsageError(f"No such option {error.option_name!r}: use {name}.", error.ctx)
+        return error
 
 
 def _raise_lost_interrupt(lost: sys.UnraisableHookArgs) -> None:

@@ -33,7 +33,7 @@ from fluxsched.cli.options import (
     uri_option,
 )
 from fluxsched.cli.output import jobid_text, print_flushed, print_json
-from fluxsched.cli.submit import check_feasible, own_job, submit_one
+from fluxsched.cli.submit import check_feasible, hint_of_arrays, own_job, submit_one, with_members
 from fluxsched.core.batch import (
     ADDRESS_KEY,
     SCRIPT,
@@ -236,7 +236,8 @@ def batch(wrap: bool, configs: tuple[str, ...], wait: bool, quiet: bool, as_json
     elif options["output"] is None:
         options["output"] = OUTPUT
     options["input"] = options["input"] or os.devnull
-    jobspec = nested_jobspec(_slots(options), Nested((SCRIPT, *arguments)), script.text, merged_config(configs))
+    [asked] = with_members([options], uri)
+    jobspec = nested_jobspec(_slots(asked), Nested((SCRIPT, *arguments)), script.text, merged_config(configs))
     if dry_run:
         print_json(jobspec)
         return 0
@@ -248,6 +249,7 @@ def batch(wrap: bool, configs: tuple[str, ...], wait: bool, quiet: bool, as_json
         elif not quiet:
             print_flushed(jobid_text(jobid))
             show_notices(handle)
+        hint_of_arrays(handle, [asked])
         return report_end(handle.wait(jobid)) if wait else 0
 
 
@@ -268,13 +270,14 @@ def alloc(bg: bool, configs: tuple[str, ...], uri: str | None, dry_run: bool,
     options["job_name"] = options["job_name"] or (os.path.basename(command[0]) if command else "alloc")
     options["input"] = options["input"] or os.devnull
     nested = Nested(command if bg else (), stays=not (bg and command))
-    jobspec = nested_jobspec(_slots(options), nested, None, merged_config(configs))
+    [asked] = with_members([options], uri)
+    jobspec = nested_jobspec(_slots(asked), nested, None, merged_config(configs))
     if dry_run:
         print_json(jobspec)
         return 0
     environment = submitted_environment(options["env_rules"])
     cwd = working_directory(options["cwd"])
-    with connect(uri) as handle, own_job(handle, jobspec, options, _interruption) as jobid:
+    with connect(uri) as handle, own_job(handle, jobspec, asked, _interruption) as jobid:
         show_notices(handle)
         address = _await_address(handle, jobid)
         if bg:

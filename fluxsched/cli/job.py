@@ -216,7 +216,10 @@ def kill(handle: InstanceHandle, asked: JobSelection, signum: int, dry_run: bool
 @yes_option
 @connected
 def requeue(handle: InstanceHandle, asked: JobSelection, message: str, dry_run: bool, yes: bool) -> None:
-    """End running jobs, which wait again as further attempts. On a terminal --all asks first."""
+    """End running jobs and have them wait again, as further attempts. On a terminal --all asks first.
+
+    A job that has ended is submitted again by `fluxsched job info JOBID jobspec | fluxsched job submit`.
+    """
     hit(handle, asked, REQUEUE, {"type": "requeue", "severity": 0, "note": message}, dry_run, yes=yes)
 
 

@@ -187,7 +187,12 @@ JOBS = TableSpec(
 
 # ---- selection of jobs
 
-STATE_WORDS = WordList((*JOB_STATES, *RESULTS))
+SLURM_STATES = {
+    "pd": "pending", "r": "running", "cg": "cleanup",
+    "cd": "completed", "f": "failed", "ca": "canceled", "to": "timeout",
+}  # fmt: skip
+"""Our words, by Slurm's abbreviations of states."""
+STATE_WORDS = WordList((*JOB_STATES, *RESULTS), SLURM_STATES)
 
 
 class JobSelection(NamedTuple):

@@ -188,7 +188,8 @@ def parse_flags(text: str) -> int:
 
 def parse_dependency(text: str) -> list[Mapping[str, str]]:
     """Read `afterok:JOBID`, `begin-time:WHEN` or `singleton` as RFC 26 has it; several jobs as Slurm's `afterok:A:B` or
-    `afterok:A,B`, several dependencies as its `afterok:A,afterany:B`; `aftercorr` takes ranges of ids, too.
+    `afterok:A,B`, several dependencies as its `afterok:A,afterany:B`; an array
+    (`afterok:array=A`) or a range of ids (`afterok:A..B`) in place of a job, for the instance to say which these are.
     """
     on_jobs = (*JOB_SCHEMES, AFTER_ARRAY)
     found: list[Mapping[str, str]] = []
@@ -367,8 +368,9 @@ _JOB_OPTIONS = (
     click.option("--job-name", metavar="NAME", help="The job's name. [default: the command's]"),
     click.option("--dependency", "dependencies", multiple=True, metavar="SCHEME:VALUE,...",
                  type=Converted("dependency", parse_dependency),
-                 help="Such as afterok:JOBID or afterok:A:B; singleton: no other of this job name at a time; "
-                      "aftercorr:ARRAY: each copy after that of the same place in ARRAY."),
+                 help="Such as afterok:JOBID or afterok:A:B; afterok:array=ARRAY: after all its jobs; singleton: "
+                      "no other of this job name at a time; aftercorr:ARRAY: each copy after that of the same place "
+                      "in ARRAY."),
     click.option("--begin-time", type=Converted("begin-time", parse_begin_time), metavar="WHEN",
                  help="Start no earlier than +FSD from now, 23:59, tomorrow, or a date and time."),
     click.option("--deadline", type=Converted("deadline", parse_begin_time), metavar="WHEN",
@@ -524,14 +526,15 @@ def _check_parts(options: Mapping[str, Any]) -> None:
 
 def _is_file(name: str) -> bool:
     """Return whether what should be a shell option looks like the name of a file, as after Slurm's -o."""
-    return "/" in name or name.lower().endswith(FILE_SUFFIXES)
+    return "/" in name or "%" in name or name.lower().endswith(FILE_SUFFIXES)
 
 
 def _warn_of_ignored(settings: Iterable[str]) -> None:
     """Warn once per command about unsupported shell options: as in Flux they are not an error."""
     names = dict.fromkeys(setting.lstrip("^").partition("=")[0] for setting in settings)
     if files := [name for name in names if _is_file(name)]:
-        raise InvalidValue(f"-o {files[0]!r} would set a shell option, as in Flux: to name a file write --output FILE")
+        remedy = "to name a file write --output FILE, with {{id}} in it for the job's id"
+        raise InvalidValue(f"-o {files[0]!r} would set a shell option, as in Flux: {remedy}")
     ignored = [name for name in names if not f"{name}.".startswith(tuple(f"{read}." for read in SHELL_OPTIONS))]
     meta = click.get_current_context().find_root().meta
     if ignored and not meta.setdefault(_JOBSPEC_OPTIONS_WARNED, False):

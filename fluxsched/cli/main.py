@@ -104,7 +104,7 @@ SECTIONS = {
         "jobs": Lazy("fluxsched.cli.jobs:jobs", "List jobs."),
         "cancel": Lazy("fluxsched.cli.job:cancel", "Cancel jobs."),
         "kill": Lazy("fluxsched.cli.job:kill", "Send a signal to running jobs."),
-        "requeue": Lazy("fluxsched.cli.job:requeue", "End running jobs, which wait again."),
+        "requeue": Lazy("fluxsched.cli.job:requeue", "End running jobs and have them wait again."),
         "urgency": Lazy("fluxsched.cli.job:urgency", "Change a job's urgency, hold it or expedite it."),
         "update": Lazy("fluxsched.cli.job:update", "Change a job's attributes, such as its duration."),
         "wait": Lazy("fluxsched.cli.job:wait", "Wait for jobs to end and exit with their status."),
@@ -128,7 +128,8 @@ SECTIONS = {
 }
 
 ELSEWHERE = {
-    **dict.fromkeys(("squeue", "sacct", "qstat", "bjobs", "list", "ps"), "jobs"),
+    **dict.fromkeys(("squeue", "qstat", "bjobs", "list", "ps"), "jobs"),
+    "sacct": "jobs -a -o usage",
     **dict.fromkeys(("scancel", "qdel", "bkill"), "cancel"),
     **dict.fromkeys(("sinfo", "pbsnodes", "bhosts"), "resource list"),
     **dict.fromkeys(("sbatch", "qsub", "bsub"), "batch, submit"),
@@ -141,12 +142,46 @@ ELSEWHERE = {
     "bqueues": "queue list",
     **dict.fromkeys(("sshare", "sprio", "pbsfs"), "fair"),
     **dict.fromkeys(("sreport", "bacct"), "report"),
+    **dict.fromkeys(("retry", "rerun", "resubmit"), "requeue, job info JOBID jobspec | fluxsched job submit"),
+    "output": "job output",
+    "log": "job output, job eventlog",
+    "status": "jobs, job info",
+    "usage": "job usage, jobs -a -o usage",
+    "why": "job why",
+    **dict.fromkeys(("hold", "release"), "urgency"),
 }
-"""Our commands, by names of Slurm's, PBS's and LSF's, as in rfc/guides/coming.md."""
+"""Our commands, by names of Slurm's, PBS's and LSF's, as in rfc/guides/coming.md, and by what else people try."""
+
+OPTIONS_ELSEWHERE = {
+    **dict.fromkeys(("-J", "--name"), "--job-name"),
+    **dict.fromkeys(("-p", "--partition"), "--queue"),
+    **dict.fromkeys(("-A", "-P", "--account"), "--bank"),
+    "-d": "--dependency",
+    "--time": "--time-limit",
+    "--begin": "--begin-time",
+    "--cpus-per-task": "--cores-per-task, --cores-per-slot",
+    "--ntasks-per-node": "--ntasks for all nodes together, --nslots for all nodes together",
+    "--ntasks": "--nslots",
+    **dict.fromkeys(("--gres", "--gpus", "--gpus-per-node"), "--gpus-per-task, --gpus-per-slot"),
+    **dict.fromkeys(("--licenses", "--mem-per-cpu"), "--request"),
+    **dict.fromkeys(("--constraint", "-C", "-w", "--nodelist"), "--requires"),
+    **dict.fromkeys(("-D", "--chdir"), "--cwd"),
+    "--export": "--env",
+    **dict.fromkeys(("--mail-type", "--mail-user"), "--notify"),
+    **dict.fromkeys(("-a", "--array"), "--cc, submit --cc"),
+    "--wrap": "batch --wrap",
+    **dict.fromkeys(("--hold", "-H", "--nice"), "--urgency"),
+    "--test-only": "--when, submit --when",
+    **dict.fromkeys(("-t", "-s", "-S", "--state", "--states"), "--filter"),
+    "--start": "job why",
+}
+"""Our options by Slurm's names: the first that the command has is named, or a command that has one."""
 
 EPILOG = """\b
 TARGETS are everywhere ranks (0-3,7), hosts (node[0-3]), sets (all, property:X,
 group:X, queue:X, switch:X) or a list of these (0,node7,property:gpu).
+An FSD is a duration as Flux writes it: 30s, 5m, 1.5h, 2d, or seconds.
+An IDSET is numbers and ranges of them: 1-1000, or 0,4-7.
 The instance is the one named by --uri or FLUXSCHED_URI, else your newest;
 with several, commands that change something want one named.
 Exit status: 0, 1 refused or failed, 2 wrong usage, or the job's own.
@@ -165,8 +200,8 @@ def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> Non
         ctx.exit()
 
 
-@click.group("fluxsched", cls=Program, sections=SECTIONS, elsewhere=ELSEWHERE, epilog=EPILOG,
-             context_settings={"help_option_names": ["-h", "--help"]})  # fmt: skip
+@click.group("fluxsched", cls=Program, sections=SECTIONS, elsewhere=ELSEWHERE, options_elsewhere=OPTIONS_ELSEWHERE,
+             epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})  # fmt: skip
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version,
               help="Show the version and exit.")  # fmt: skip
 @click.option("--parent", count=True, help="Use the enclosing instance; may be repeated.")

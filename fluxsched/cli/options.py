@@ -12,9 +12,10 @@ import errno
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, time, timedelta
 from functools import wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import click
@@ -302,14 +303,17 @@ class WordList(_ParamType):
 
     name = "words"
 
-    def __init__(self, allowed: Sequence[str]) -> None:
+    def __init__(self, allowed: Sequence[str], others: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`others`: words for words of the set that are understood as well."""
         self.allowed = tuple(allowed)
+        self.others = others
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
         """Convert the list to words in lower case."""
         if isinstance(value, tuple):
             return value
-        words = tuple(word.strip().lower() for word in value.split(",") if word.strip())
+        typed = (word.strip().lower() for word in value.split(",") if word.strip())
+        words = tuple(self.others.get(word, word) for word in typed)
         unknown = [word for word in words if word not in self.allowed]
         if unknown:
             self.fail(not_among(list(dict.fromkeys(unknown[:UNKNOWN_NAMED_MAX])), self.allowed), param, ctx)
@@ -505,19 +509,27 @@ def parse_value(text: str) -> Any:
         return text
 
 
+DAYS_BACK = {"today": 0, "yesterday": 1}
+
+
 def parse_since(text: str) -> float:
-    """Seconds since the epoch, of a duration before now (`-6h`, `6h`), a date and time, or `now`; not in the future."""
+    """Seconds since the epoch, of a duration before now (`-6h`, `6h`), a date and time, `today`, `yesterday` or `now`;
+    not in the future.
+    """
     from fluxsched.core.quantities import parse_duration
 
     now_s = SystemClock.wall_s()
     if text == "now":
         return now_s
+    if text in DAYS_BACK:
+        day = datetime.fromtimestamp(now_s).date() - timedelta(days=DAYS_BACK[text])
+        return datetime.combine(day, time()).timestamp()
     try:
         since_s = datetime.fromisoformat(text).timestamp() if text[:4].isdecimal() and "-" in text else None
         since_s = now_s - parse_duration(text.removeprefix("-")) if since_s is None else since_s
     except (ValueError, OverflowError):
         raise InvalidValue(
-            f"{text!r} is neither a duration, such as -6h, nor a date, such as 2030-01-31T12:00"
+            f"{text!r} is neither a duration, such as -6h, nor today, yesterday or a date, such as 2030-01-31T12:00"
         ) from None
     if not 0.0 <= since_s <= now_s:
         raise InvalidValue(f"{text!r} is not between 1970 and now")

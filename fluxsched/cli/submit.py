@@ -39,6 +39,7 @@ from fluxsched.cli.base import COMMAND_LAST, Command, EndedBySignal, EndingSigna
 from fluxsched.cli.jobspec_options import (
     AFTER_ARRAY,
     COPIES_MAX,
+    JOB_SCHEMES,
     UNSATISFIABLE,
     build,
     job_options,
@@ -58,7 +59,7 @@ from fluxsched.cli.output import (
     time_text,
 )
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobfields import WHEN_MAX
+from fluxsched.core.jobfields import ANTECEDENTS_MAX, WHEN_MAX
 from fluxsched.core.jobid import format_f58, parse_jobids
 from fluxsched.core.jobspec import ARRAY_JOBS_MAX, ARRAY_TEXTS_MAX, AskedSize, parse_sizes
 from fluxsched.core.quantities import format_duration
@@ -72,6 +73,8 @@ ANSWER_S = 5.0
 
 QUEUES_TRIED_MAX = 8
 """Other queues that are asked about a job that its own can never run."""
+HINTED_MAX = 100
+"""Dependencies of one command that are looked at for a hint: a constraint has at most 1,024 values."""
 
 QUESTIONS_MAX = 100
 """Different jobs of one command that the scheduler is asked to check; a thousand would take a second."""
@@ -349,6 +352,7 @@ def paired(templates: Sequence[Template], uri: str | None) -> Sequence[Template]
 
     Raises InvalidValue where the other array has more jobs or fewer.
     """
+    templates = _with_members(templates, uri)
     asked = [[_arrays(given) for given in template.options["dependencies"]] for template in templates]
     distinct = set(chain.from_iterable(asked)) - {()}
     if not distinct:
@@ -375,14 +379,12 @@ def _members(handle: InstanceHandle, texts: tuple[str, ...], count: int) -> list
     """As many jobs as `count`: those of the array that one id names, else those of several ids and ranges of ids."""
     ids: list[int] = []
     for text in texts:
-        is_range = ".." in text
-        low, high = parse_jobids(text) if is_range else (parse_jobid(text),) * 2
-        if is_range or len(texts) == 1:
-            constraint = {"id": [f"{low}..{high}"]} if is_range else {"array": [low]}
-            answers = handle.stream("job-manager.select", {"constraint": constraint})
-            ids += sorted(jobid for answer in answers for jobid in answer["ids"]) or ([] if is_range else [low])
+        if ".." in text:
+            ids += _jobs_of(handle, text)
+        elif len(texts) == 1:
+            ids += _jobs_of(handle, f"{ARRAY}{text}") or [parse_jobid(text)]
         else:
-            ids.append(low)
+            ids.append(parse_jobid(text))
     if len(ids) != count:
         name = f"{AFTER_ARRAY}:{':'.join(texts)}"
         raise InvalidValue(
@@ -390,6 +392,86 @@ def _members(handle: InstanceHandle, texts: tuple[str, ...], count: int) -> list
             "of them, so give --cc as many ids, or wait for all with afterok"
         )
     return ids
+
+
+ARRAY = "array="
+"""Prefix of an array in place of a job in a dependency: `afterok:array=ID` waits for all its jobs."""
+
+
+def _with_members(templates: Sequence[Template], uri: str | None) -> Sequence[Template]:
+    """Return the templates with the options that `with_members` makes; those in common stay in common."""
+    before = list({id(template.options): template.options for template in templates}.values())
+    after = with_members(before, uri)
+    if after is before:
+        return templates
+    made = dict(zip(map(id, before), after, strict=True))
+    return [template._replace(options=made[id(template.options)]) for template in templates]
+
+
+def with_members(asked: Sequence[Mapping[str, Any]], uri: str | None) -> Sequence[Mapping[str, Any]]:
+    """Return options with a dependency on each job of an array (`afterok:array=ID`) or of a range of ids
+    (`afterok:ID..ID`) in place of one on it: the instance is asked which these are.
+
+    Raises InvalidValue where there is no such job, LimitExceeded where there are more than a job can wait for.
+    """
+    given = [one for options in asked for each in options["dependencies"] for one in each]
+    texts = {one["value"] for one in given if one["scheme"] in JOB_SCHEMES and _means_several(one["value"])}
+    if not texts:
+        return asked
+    with connect(uri) as handle:
+        found = {text: _checked(text, _jobs_of(handle, text)) for text in texts}
+
+    def of(one: Mapping[str, str]) -> list[Mapping[str, str]]:
+        ids = found.get(one["value"]) if one["scheme"] in JOB_SCHEMES else None
+        return [one] if ids is None else [{**one, "value": format_f58(jobid)} for jobid in ids]
+
+    return [
+        {**options, "dependencies": [[two for one in each for two in of(one)] for each in options["dependencies"]]}
+        for options in asked
+    ]
+
+
+def _means_several(text: str) -> bool:
+    return ".." in text or text.startswith(ARRAY)
+
+
+def _checked(text: str, ids: list[int]) -> list[int]:
+    if not ids:
+        raise InvalidValue(f"there is no job {text}")
+    if len(ids) > ANTECEDENTS_MAX:
+        before = f"fluxsched wait {f'--array {text.removeprefix(ARRAY)}' if text.startswith(ARRAY) else text}"
+        raise LimitExceeded(
+            f"{text} is {plural(len(ids), 'job')}, and a job can wait for {ANTECEDENTS_MAX}: "
+            f"`{before} && fluxsched submit ...` waits for any number"
+        )
+    return ids
+
+
+def _jobs_of(handle: InstanceHandle, text: str) -> list[int]:
+    """Return the jobs of a range of ids, or of an array after ARRAY, in order."""
+    if text.startswith(ARRAY):
+        constraint: dict[str, Any] = {"array": [parse_jobid(text.removeprefix(ARRAY))]}
+    else:
+        low, high = parse_jobids(text)
+        constraint = {"id": [f"{low}..{high}"]}
+    answers = handle.stream("job-manager.select", {"constraint": constraint})
+    return sorted(jobid for answer in answers for jobid in answer["ids"])
+
+
+def hint_of_arrays(handle: InstanceHandle, asked: Iterable[Mapping[str, Any]]) -> None:
+    """Warn of a dependency on the first job of an array, other jobs of which are active and not waited for."""
+    given = [one for options in asked for each in options["dependencies"] for one in each]
+    ids = sorted({parse_jobid(one["value"]) for one in given if one["scheme"] in JOB_SCHEMES})[:HINTED_MAX]
+    if not ids:
+        return
+    others = {"and": [{"states": ["active"]}, {"array": ids}, {"not": [{"id": ids}]}]}
+    try:
+        found = handle.rpc("job-manager.list", {"constraint": others, "max_entries": 1})["jobs"]
+    except RPCError:
+        return
+    for job in found:
+        first = jobid_text(job["array"])
+        warn(f"{first} is one job of an array, and only that is waited for: {ARRAY}{first} would mean all of them")
 
 
 def check(templates: Sequence[Template]) -> list[dict[str, Any]]:
@@ -465,6 +547,7 @@ def submit_array(handle: InstanceHandle, templates: Sequence[Template], after: A
         warn(f"not submitted: {name}: {fault}")
     if len(faults) > REFUSALS_SHOWN_MAX:
         warn(f"not submitted: {plural(len(faults) - REFUSALS_SHOWN_MAX, 'job')} more")
+    hint_of_arrays(handle, {id(template.options): template.options for template in templates}.values())
     status = 1 if faults else 0
     if not (after.quiet or after.as_json) and sys.stderr.isatty():
         show_notices(handle)
@@ -710,7 +793,8 @@ def submit(
             )
         if (count := 1 + sum(map(len, sizes))) > WHEN_MAX:
             raise click.UsageError(f"{count} sizes, the limit is {WHEN_MAX}: ask about fewer at a time")
-        return ask_when(uri, options, list(chain.from_iterable(sizes)), after.as_json)
+        [asked] = with_members([options], uri)
+        return ask_when(uri, asked, list(chain.from_iterable(sizes)), after.as_json)
     refuse_own_input(options)
     [template] = paired([Template(options, copies_of(cc, bcc))], uri)
     jobspecs = check([template])
@@ -794,11 +878,12 @@ def run(label_io: bool, pty: bool, uri: str | None, dry_run: bool, **options: An
     elif options["input"] in (None, OWN):
         source = own_input(terminal=options["input"] == OWN)
         options["input"] = os.devnull if source is None else None
-    jobspec = build(options)
+    [asked] = with_members([options], uri)
+    jobspec = build(asked)
     if dry_run:
         print_json(jobspec)
         return 0
-    with connect(uri) as handle, own_job(handle, jobspec, options, _reason) as jobid:
+    with connect(uri) as handle, own_job(handle, jobspec, asked, _reason) as jobid:
         show_notices(handle)
         return attach(handle, jobid, labelled=label_io, source=source, terminal=terminal)
 
@@ -831,6 +916,7 @@ def own_job(
         jobid = submit_one(handle, jobspec, options)
         try:
             signals.release()
+            hint_of_arrays(handle, [options])
             yield jobid
         except (KeyboardInterrupt, OSError) as end:
             try:

@@ -160,7 +160,11 @@ class Executor(BaseExecutor):
     def __init__(self, uri: str | None = None, *, key: str | os.PathLike[str] | None = None, **options: Any) -> None:
         """Connect to an instance, as `connect` does. Raises FluxschedError if there is none or an option is wrong."""
         self._options = {"cwd": os.getcwd(), **options}
-        Jobspec.from_command(["true"], **self._options)
+        try:
+            Jobspec.from_command(["true"], **self._options)
+        except TypeError as fault:
+            wrong = str(fault).replace("Jobspec.from_command()", "Executor()")
+            raise TypeError(f"{wrong}; the options are those of fluxsched.Jobspec.from_command") from None
         self._lock = threading.Lock()
         self._is_shut = False
         self._open: set[JobFuture] = set()
@@ -209,12 +213,13 @@ class Executor(BaseExecutor):
             return work if isinstance(work, Jobspec) else dict(work)
         if isinstance(work, list | tuple):
             return Jobspec.from_command(work, **self._options)
-        raise InvalidValue(f"{work!r:.80} is no job: give a callable, a list of words or a jobspec")
+        remedy = f'["sh", "-c", {work!r:.80}]' if isinstance(work, str) else "a callable, a list of words or a jobspec"
+        raise InvalidValue(f"{work!r:.80} is no job: give {remedy}")
 
     def _call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Object:
-        jobspec = Jobspec.from_command(
-            [sys.executable, "-m", "fluxsched.client.run_call", f"{{{{tmpdir}}}}/{CALL}"], **self._options
-        ).to_json()
+        program = [sys.executable, "-m", "fluxsched.client.run_call", f"{{{{tmpdir}}}}/{CALL}"]
+        name = getattr(function, "__name__", None)
+        jobspec = Jobspec.from_command(program, **{"name": name, **self._options}).to_json()
         data = b64encode(_pickled(function, args, kwargs)).decode()
         file = {"mode": S_IFREG | 0o600, "encoding": "base64", "data": data}
         jobspec["attributes"]["system"]["files"] = {CALL: file}
@@ -228,13 +233,18 @@ async def _result(handle: AsyncHandle, jobid: int, *, is_call: bool) -> Any:
         raise JobError(jobid, ended["errstr"], ended.get("exception_type"))
     if not is_call:
         return os.waitstatus_to_exitcode(ended["status"])
-    if not ended["success"]:
-        raise JobError(jobid, ended["errstr"])
     answers = [answer async for answer in handle.stream("job-manager.output", {"id": ended.get("last") or jobid})]
-    output = [answer["data"] for answer in answers if answer.get("stream") == "stdout" and not answer.get("task")]
-    has_returned, value = pickle.loads(b"".join(output))
+    output = b"".join(each["data"] for each in answers if each.get("stream") == "stdout" and not each.get("task"))
+    try:
+        has_returned, value = pickle.loads(output)
+    except Exception:  # nothing, or half of it, or what cannot be made again here
+        if ended["success"]:
+            raise
+        raise JobError(jobid, ended["errstr"]) from None
     if not has_returned:
         raise value
+    if not ended["success"]:
+        raise JobError(jobid, ended["errstr"])
     return value
 
 

@@ -30,6 +30,9 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 DEPENDENCIES_MAX = 1024
 """Dependencies of one job: each is an entry in the table of dependencies."""
 
+ANTECEDENTS_MAX = 256
+"""Dependencies that an instance takes of a job: each is an event in its log and an entry in an index."""
+
 HOPS_MAX = 1 << 16
 """No tree of switches is so deep: a larger number bounds nothing."""
 

@@ -53,7 +53,7 @@ def parse_jobid(text: object) -> int:
         raise InvalidValue(f"job id of {len(body)} characters: give 1 to {TEXT_CHARS_MAX}, such as 'ƒ2JL'")
     id = _decode(body)
     if id is None:
-        raise InvalidValue(f"job id {body!r} is not F58 (such as 'ƒ2JL'), dothex, 0x hex or decimal")
+        raise InvalidValue(f"job id {body!r} is not F58 (such as 'ƒ2JL' or 'f2JL'), dothex, 0x hex or decimal")
     if id > JOBID_MAX:
         raise LimitExceeded(f"job id {body!r} is above the limit of 64 bits")
     return id

@@ -17,7 +17,8 @@ def examine(statedir: Path | None) -> Iterator[Check]:
     try:  # a dependency that is missing has been named by now, and is no reason to fail here
         from fluxsched.doctor.homes import directories, engine, homes, instances
     except ImportError as fault:
-        yield Check("Homes", "all", "fail", f"cannot be imported: {fault}", "pip install --force-reinstall fluxsched")
+        remedy = "pip install --force-reinstall fluxsched"
+        yield Check("Where schedulers run", "all", "fail", f"cannot be imported: {fault}", remedy)
         return
     yield from directories(statedir)
     yield from instances()

@@ -243,7 +243,7 @@ def _clock() -> Check:
 
 # ---- checks by home
 
-SECTION = "Homes"
+SECTION = "Where schedulers run"
 TRY_S = 60.0
 """Time within which an instance has to start, run a job and end (seconds); it needs one."""
 JOBS = 20

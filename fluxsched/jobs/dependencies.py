@@ -12,13 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, Protocol
 
+from fluxsched.core.jobfields import ANTECEDENTS_MAX
 from fluxsched.core.jobid import format_f58, parse_jobid
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.jobs.states import INACTIVE, State
-
-DEPENDENCIES_MAX = 256
-"""Dependencies a job: each is an event in its log and an entry in an index."""
 
 DESCRIPTION_CHARS_MAX = 256
 """A description names a scheme and a job id or time; this leaves ample room."""
@@ -107,8 +105,8 @@ def parse_dependencies(objects: Iterable[Mapping[str, Any]]) -> list[Dependency]
         dependency = found[description] = parse_dependency(description)
         if dependency.scheme == RESERVATION:
             raise InvalidValue(f"dependency {description!r}: name the reservation by --reservation instead")
-        if len(found) > DEPENDENCIES_MAX:
-            raise LimitExceeded(f"more than {DEPENDENCIES_MAX} dependencies: let the job depend on a collecting job")
+        if len(found) > ANTECEDENTS_MAX:
+            raise LimitExceeded(f"more than {ANTECEDENTS_MAX} dependencies: let the job depend on a collecting job")
     return list(found.values())
 
 

@@ -825,11 +825,12 @@ def _depends(job: JobSummary) -> Why:
     if any(one.startswith(f"{RESERVATION}=") for one in waits):
         when = "not before its reservation begins: see fluxsched reserve list"
     named = ("begin-time" if one.startswith(BEGIN_TIME) else one for one in waits)  # dates are for the client's zone
+    is_time = 0 < len(times) == len(waits)
     return Why(
-        f"waits for its dependencies: {', '.join(named)}",
+        "waits for its begin time" if is_time else f"waits for its dependencies: {', '.join(named)}",
         "a job is scheduled once all its dependencies are met",
         when,
-        max(times) if len(times) == len(waits) and times else None,
+        max(times) if is_time else None,
         WaitKind.DEPENDENCIES,
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import SECONDS_MAX, SiteLimit, check_ours
-from fluxsched.core.jobid import check_outputs
+from fluxsched.core.jobid import check_outputs, format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.outages import Outage, Outages
 from fluxsched.core.quantities import format_duration, rough_duration
@@ -385,7 +385,9 @@ def _check_runs(job: JobSummary) -> None:
     if job.state is RUN:
         return
     if job.state is INACTIVE:
-        raise Refused(f"{job.title} has ended: submit it again, only a running job is requeued", errno.EINVAL)
+        again = f"fluxsched job info {format_f58(job.id)} jobspec | fluxsched job submit"
+        ended = f"{job.title} has ended, only a running job is requeued"
+        raise Refused(f"{ended}: submit it again by `{again}`", errno.EINVAL)
     how = "it waits already" if job.state & PENDING else "it is ending"
     raise Refused(f"{job.title} is in state {job.state.name}: {how}, only a running job is requeued", errno.EINVAL)
 

@@ -40,6 +40,8 @@ class FakeHandle:
             return {}  # whatever is submitted can run, unless a test says otherwise
         if topic == "job-manager.queue-list" and topic not in self.answers:
             return {"queues": []}
+        if topic == "job-manager.list" and topic not in self.answers and (payload or {}).get("max_entries") == 1:
+            return {"jobs": []}
         if topic == "job-manager.submit-array" and topic not in self.answers and payload is not None:
             return self._array(payload)
         self.calls.append((topic, payload))

@@ -15,7 +15,16 @@ import pytest
 
 from fluxsched import __version__
 from fluxsched.cli.base import TOO_OLD, Lazy, LazyGroup
-from fluxsched.cli.main import ELSEWHERE, RESOURCE_SECTIONS, SECTIONS, SI_SECTIONS, main, resource, si
+from fluxsched.cli.main import (
+    ELSEWHERE,
+    OPTIONS_ELSEWHERE,
+    RESOURCE_SECTIONS,
+    SECTIONS,
+    SI_SECTIONS,
+    main,
+    resource,
+    si,
+)
 from fluxsched.errors import FluxschedError, LocalProtocolError, Refused, RPCError
 from tests.cli.sites import used_jobs
 
@@ -128,12 +137,27 @@ def test_other_programs_commands_are_answered_with_ours(cli) -> None:
         assert all(cli(*command.split(), "--help").code == 0 for command in ours.split(", ")), name
 
 
+def test_other_programs_options_are_answered_with_ours(cli) -> None:
+    """Each of them somewhere, since not every command has all."""
+    for name in OPTIONS_ELSEWHERE:
+        none = {"job-manager.list": {"jobs": []}}
+        said = [cli(command, name, answers=none).err for command in ("submit", "batch", "jobs")]
+        assert any(f"No such option {name!r}: use " in each for each in said), name
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         ("nosuch", "No such command 'nosuch'"),
         ("squeue -u kim", "No such command 'squeue': use `fluxsched jobs`."),
         ("qsub", "use `fluxsched batch` or `fluxsched submit`."),
+        ("retry 5", "use `fluxsched requeue` or `fluxsched job info JOBID jobspec | fluxsched job submit`."),
+        ("submit -J x true", "No such option '-J': use --job-name."),
+        ("submit --array=1-3 true", "No such option '--array': use --cc."),
+        ("batch --array=1-3 x.sh", "No such option '--array': use `fluxsched submit --cc`."),
+        ("batch --cpus-per-task 2 x.sh", "No such option '--cpus-per-task': use --cores-per-slot."),
+        ("jobs -S failed", "No such option '-S': use --filter."),
+        ("resource list --array", "No such option"),
         ("resource drian", "No such command 'drian'"),
         ("start --nosuch", "No such option"),
         ("submit --banana true", "No such option"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import threading
 from concurrent.futures import wait
 
@@ -12,6 +13,9 @@ import pytest
 import fluxsched
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Disconnected, InvalidValue, RPCError
+
+NOT_MADE_AGAIN = "from urllib.error import HTTPError; raise HTTPError('url', 404, 'gone', None, None)"
+"""Raises what pickle writes and does not read."""
 
 
 @pytest.fixture
@@ -39,10 +43,24 @@ async def test_it_returns_what_calls_return_and_raise(run):
             executor.submit(int, "x").result()
         with pytest.raises(RuntimeError, match="cannot be sent back: cannot pickle"):
             executor.submit(threading.Lock).result()
+        with pytest.raises(fluxsched.JobError, match="exit code 1"):
+            executor.submit(exec, NOT_MADE_AGAIN).result()
         with pytest.raises(fluxsched.JobError, match="exit code 7"):
             executor.submit(exec, "import os; os._exit(7)").result()
 
     await run(use)
+
+
+@pytest.mark.slow
+async def test_a_call_that_raises_is_a_failed_job_and_is_tried_again(run, tmp_path):
+    path = tmp_path / "attempts"
+    text = "open(path, 'a').write('x'); count = len(open(path).read()); assert count > 1, count"
+
+    def use(executor):
+        assert executor.submit(exec, text, {"path": str(path)}).result() is None
+
+    await run(use, requeue=1, retry_on="exit:1", retry_pause_s=0)
+    assert path.read_text() == "xx"
 
 
 async def test_it_returns_the_exit_status_of_commands(run):
@@ -102,6 +120,8 @@ async def test_what_cannot_be_a_job_is_refused_at_once(run):
             executor.submit(["echo"], "hello")
         with pytest.raises(InvalidValue, match="7 is no job"):
             executor.submit(7)
+        with pytest.raises(InvalidValue, match=re.escape("""give ["sh", "-c", 'echo hi']""")):
+            executor.submit("echo hi")
         with pytest.raises(InvalidValue, match="the call cannot be sent: cannot pickle"):
             executor.submit(print, threading.Lock())
 
@@ -113,3 +133,7 @@ def test_without_an_instance_it_says_so(tmp_path):
         fluxsched.Executor(f"ipc://{tmp_path}/none")
     with pytest.raises(InvalidValue, match="count must be 1 or more, not 0"):
         fluxsched.Executor(f"ipc://{tmp_path}/none", cores_per_task=0)
+    with pytest.raises(
+        TypeError, match=r"Executor\(\) got an unexpected .*'foo'; the options are those of fluxsched.Jobspec"
+    ):
+        fluxsched.Executor(f"ipc://{tmp_path}/none", foo=1)

@@ -45,9 +45,16 @@ def skip_unless(condition):
 
 @pytest.mark.slow
 def test_the_executor_runs_calls_and_commands(tmp_path):
-    squares, status = run_inside(tmp_path, sys.executable, blocks()["fluxsched"]).splitlines()
+    text = blocks()["fluxsched"].replace("map(square, range(4))", "map(pow, range(4), [2] * 4)")
+    squares, status = run_inside(tmp_path, sys.executable, text).splitlines()
     assert squares == "[0, 1, 4, 9]"
     assert status.startswith("3 ƒ")
+
+
+def test_the_executor_runs_functions_of_the_program_by_cloudpickle(tmp_path):
+    skip_unless("import cloudpickle, fluxsched")
+    squares, status = run_inside(tmp_path, TOOLS_PYTHON, blocks()["fluxsched"]).splitlines()
+    assert (squares, status[:3]) == ("[0, 1, 4, 9]", "3 ƒ")
 
 
 @pytest.mark.flux

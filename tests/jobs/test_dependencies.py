@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobfields import ANTECEDENTS_MAX
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.outages import Outage, Outages
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.jobs.dependencies import DEPENDENCIES_MAX, parse_dependencies
+from fluxsched.jobs.dependencies import parse_dependencies
 from fluxsched.jobs.states import State, WakeAt
 
 
@@ -320,7 +321,7 @@ def test_bad_dependencies_are_refused(world, spec, scheme, value, match):
 
 def test_dependencies_are_bounded():
     with pytest.raises(LimitExceeded, match="more than 256 dependencies"):
-        parse_dependencies({"scheme": "after", "value": str(one)} for one in range(1, DEPENDENCIES_MAX + 2))
+        parse_dependencies({"scheme": "after", "value": str(one)} for one in range(1, ANTECEDENTS_MAX + 2))
 
 
 @pytest.mark.parametrize("scheme", ["after", "afterstart", "afterany", "afterok", "afternotok"])

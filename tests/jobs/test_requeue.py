@@ -344,7 +344,7 @@ def test_only_a_running_job_is_requeued(world, spec):
     with pytest.raises(Refused, match="is in state CLEANUP: it is ending, only a running job is requeued"):
         world.do("raise_exception", 1, "requeue", 0, "", 0)
     world.do("released", 1, None, True)
-    with pytest.raises(Refused, match="job ƒ2 has ended: submit it again") as raised:
+    with pytest.raises(Refused, match="job ƒ2 has ended, only a running job is") as raised:
         world.do("raise_exception", 1, "requeue", 0, "", 0)
     assert raised.value.errnum == errno.EINVAL
     world.run(2)

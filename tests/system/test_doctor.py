@@ -38,7 +38,7 @@ Directories
   ok    space for run directories  \d+ MiB free
   ok    logs                      HERE/\.state/fluxsched/logs
   ok    clock                     set, and consistent with file times
-Homes
+Where schedulers run
   ok    an instance               started, ran a job and ended in \d+\.\d s
   -     inside Flux               no flux on PATH
   ok    the simulator             simulated 20 jobs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,11 @@ def test_a_running_job_waits_again_when_its_user_says_so(user: Any, daemon: Any)
     third = continued(here, str(second["id"]))
     here("cancel", first)
     here("wait", waiting)
-    assert here("requeue", str(third["id"]), status=1).err.endswith(
-        "has ended: submit it again, only a running job is requeued\n"
-    )
+    refused = here("requeue", str(third["id"]), status=1).err
+    command = re.search("has ended, only a running job is requeued: submit it again by `fluxsched (.*)`\n", refused)[1]
+    info, submit = (words.split() for words in command.split(" | fluxsched "))
+    jobspec = here.directory / "jobspec"
+    jobspec.write_text(here(*info).out)
+    again = here(*submit, jobspec).line
+    assert again not in here(*info[:-1]).out
+    here("cancel", again)

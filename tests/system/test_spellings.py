@@ -80,9 +80,33 @@ def test_each_job_of_an_array_after_its_own_of_another(site: Any) -> None:
     assert "'x!'" in site("submit", "--dependency", "aftercorr:x!", "true", status=1).err
 
 
+def test_a_job_after_all_of_an_array(site: Any) -> None:
+    first, *others = site("submit", "--cc=1-3", "sh", "-c", "test {cc} -eq 1 || sleep 1000").out.split()
+    alone = site("submit", "--dependency", f"afterok:{first}", "true")
+    assert f"{first} is one job of an array, and only that is waited for: array={first} would" in alone.err
+    last = site("submit", "--dependency", f"afterok:array={first}", "true")
+    ranged = site("submit", "--dependency", f"afterany:{first}..{others[1]}", "true")
+    assert (last.err, ranged.err) == ("", "")
+    site("wait", alone.word)
+    assert site.info(last.word)["dependencies"] == [f"afterok={one}" for one in others]
+    site("cancel", *others)
+    site("wait", ranged.word)
+    assert "afterok" in site("wait", last.word, status=1).err
+
+
+def test_states_and_days_of_slurm(site: Any) -> None:
+    held = site.submit("--urgency=hold", "true")
+    assert held in site("jobs", "-f", "PD,F", "--since", "today").out
+    site("cancel", held)
+    assert held in site("jobs", "-f", "ca", "--since", "yesterday").out
+
+
 def test_output_by_the_options_of_slurm_and_in_no_directory(site: Any) -> None:
-    said = "-o 'out.txt' would set a shell option, as in Flux: to name a file write --output FILE"
-    assert site("submit", "-o", "out.txt", "true", status=1).err == f"fluxsched: submit: {said}\n"
+    for name in ("out.txt", "out.%j"):
+        said = (
+            f"-o '{name}' would set a shell option, as in Flux: to name a file write --output FILE, with {{{{id}}}} in"
+        )
+        assert site("submit", "-o", name, "true", status=1).err.startswith(f"fluxsched: submit: {said}")
     assert "ignoring unsupported shell options: cpu-affinity" in site("submit", "-o", "cpu-affinity=off", "true").err
     missing = f"there is no directory {site.directory}/nodir: make it first\n"
     assert site("submit", "--output", "nodir/{{id}}.out", "true", status=1).err.endswith(f"--output: {missing}")

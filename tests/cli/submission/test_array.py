@@ -11,6 +11,8 @@ import pytest
 
 from fluxsched.cli import submit
 from fluxsched.cli.bulksubmit import METHODS, WIDTH_MAX, InputRow, fill
+from fluxsched.core.jobfields import ANTECEDENTS_MAX
+from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.jobspec import ARRAY_TEXTS_MAX, Jobspec
 from fluxsched.errors import InvalidValue, Refused, RPCError
 
@@ -43,6 +45,45 @@ def test_copies_are_an_array_that_has_the_id_of_the_first(cli) -> None:
     assert [(each.command, "FLUX_JOB_CC" in each.environment) for each in blind] == [
         (("echo", "8"), False), (("echo", "9"), False)
     ]  # fmt: skip
+
+
+ARRAY_OF_THREE = {"job-manager.select": [{"ids": [7, 6]}, {"ids": [5]}]}
+
+
+@pytest.mark.parametrize("words", ["submit", "submit --cc=1-2", "bulksubmit", "run --dry-run", "batch -n1 --wrap"])
+def test_a_dependency_on_an_array_is_one_on_each_of_its_jobs(cli, words: str) -> None:
+    dry = [] if "--dry-run" in words else ["--dry-run"] if "batch" in words else []
+    done = cli(*words.split(), *dry, "--dependency=afterok:array=5:9", "true", answers=dict(ARRAY_OF_THREE), stdin="x")
+    assert done.code == 0, done.err
+    assert ("job-manager.select", {"constraint": {"array": [5]}}) in done.calls
+    made = [json.loads(done.out)] if "--dry-run" in (*words.split(), *dry) else [each.raw for each in specs(done)]
+    for jobspec in made:
+        found = jobspec["attributes"]["system"]["dependencies"]
+        assert [one["scheme"] for one in found] == ["afterok"] * 4
+        assert [parse_jobid(one["value"]) for one in found] == [5, 6, 7, 9]
+
+
+def test_arrays_and_ranges_that_no_job_can_wait_for(cli) -> None:
+    done = cli("submit", "--dependency=afterany:5..7", "true", answers={"job-manager.select": []})
+    assert (done.code, "there is no job 5..7" in done.err) == (1, True)
+    many = {"job-manager.select": [{"ids": list(range(5, 6 + ANTECEDENTS_MAX))}]}
+    for text, wait in (("array=5", "--array 5"), ("5..900", "5..900")):
+        done = cli("submit", f"--dependency=afterok:{text}", "true", answers=dict(many))
+        assert f"{text} is 257 jobs, and a job can wait for 256: `fluxsched wait {wait} && fluxsched submit" in done.err
+
+
+def test_a_dependency_on_one_job_of_an_array_says_so(cli, job) -> None:
+    answers = {"job-manager.list": {"jobs": [job(id=6, array=5)]}, "submit_many": [9]}
+    said = "ƒ6 is one job of an array, and only that is waited for: array=ƒ6 would mean all of them\n"
+    for words in (("submit",), ("batch", "-n1", "--wrap")):
+        done = cli(*words, "--dependency=afterok:5", "true", answers=dict(answers))
+        assert (done.code, done.err.endswith(f": {said}")) == (0, True), done.err
+    _, asked = [call for call in done.calls if call[0] == "job-manager.list"][-1]
+    assert asked["constraint"]["and"][1:] == [{"array": [5]}, {"not": [{"id": [5]}]}]
+    many = ":".join(map(str, range(1, submit.HINTED_MAX + 2)))
+    done = cli("submit", f"--dependency=afterok:{many}", "true", answers=dict(answers))
+    _, asked = [call for call in done.calls if call[0] == "job-manager.list"][-1]
+    assert asked["constraint"]["and"][1] == {"array": list(range(1, submit.HINTED_MAX + 1))}
 
 
 FILES = ("--output={cc}.{{id}}", "--error=/tmp/e{cc}", "--input=/tmp/i{cc}")
