@@ -22,6 +22,7 @@ from fluxsched.sched.hooks import (
     Later,
     Never,
     Option,
+    Part,
     Pass,
     Plugin,
     Preempt,
@@ -33,6 +34,6 @@ from fluxsched.sched.hooks import (
 
 __all__ = [
     "ARRIVAL", "FREE", "PASS", "SKIP", "START", "TARGETS", "Fits", "Gate", "GroupSeen", "Idset", "JobSeen", "Kind",
-    "Later", "Never", "Option", "Pass", "Plugin", "Preempt", "Refused", "Request", "Shape", "Skip", "SubmitFilter",
-    "SubmittedJob", "Wait",
+    "Later", "Never", "Option", "Part", "Pass", "Plugin", "Preempt", "Refused", "Request", "Shape", "Skip",
+    "SubmitFilter", "SubmittedJob", "Wait",
 ]  # fmt: skip

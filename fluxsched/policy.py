@@ -31,9 +31,11 @@ from fluxsched.sched.policy import (
     Insufficient,
     Option,
     Outcome,
+    Part,
     Pause,
     Pending,
     PendingJob,
+    Plan,
     Policy,
     Preempt,
     Reservation,
@@ -53,8 +55,8 @@ from fluxsched.sched.registry import make
 __all__ = [
     "ANYTHING", "BACKFILLED", "BEST_FIT", "BINPACKING", "FAIR", "FIFO", "IMMEDIATE", "ITSELF", "ITS_START",
     "LEAST_LOST", "LXF", "NOTHING", "ORDER", "PAUSE", "PLACEMENT", "RESERVED", "WORST_FIT", "Decision", "Deny",
-    "Fits", "Grow", "Infeasible", "Insufficient", "Option", "Outcome", "Pause", "Pending", "PendingJob", "Policy",
-    "Preempt", "Reservation", "Reserve", "Running", "Shrink", "Skips", "Start", "View", "Wake",
+    "Fits", "Grow", "Infeasible", "Insufficient", "Option", "Outcome", "Part", "Pause", "Pending", "PendingJob",
+    "Plan", "Policy", "Preempt", "Reservation", "Reserve", "Running", "Shrink", "Skips", "Start", "View", "Wake",
     "Withhold", "decide", "enough", "make",
 ]  # fmt: skip
 

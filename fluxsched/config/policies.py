@@ -22,7 +22,7 @@ from fluxsched.core.text import there_are
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs.queues import DEFAULT_GROUP, QueueConfig
 from fluxsched.sched.engine.held_jobs import book_for
-from fluxsched.sched.loading import PLUGIN_SIGN, is_file, join_plugins, parse_spec, split_plugins
+from fluxsched.sched.loading import PLUGIN_SIGN, is_file, join_plugins, parse_spec, split_options, split_plugins
 from fluxsched.sched.policy import Option
 from fluxsched.sched.registry import (
     OWN,
@@ -136,7 +136,7 @@ def with_plugins(specs: str, plugins: Sequence[str]) -> str:
 def _located_plugin(spec: str, directory: Path) -> str:
     """Return a plugin with absolute files: its own, and those of options that are YAML files."""
     name, colon, options = _located_class(spec, directory).partition(":")
-    parts = [part.partition("=") for part in options.split(",")] if colon else []
+    parts = [part.partition("=") for part in split_options(options)] if colon else []
     located = [
         f"{key}={os.path.abspath(directory / value)}" if value.endswith(YAML) else key + equals + value
         for key, equals, value in parts

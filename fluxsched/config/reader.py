@@ -94,7 +94,7 @@ from fluxsched.sched.fair.accounts import (
     Signal,
 )
 from fluxsched.sched.loading import PLUGIN_SIGN, is_file, join_plugins, split_plugins
-from fluxsched.sched.registry import check_plugin, has_plugin, split_queues
+from fluxsched.sched.registry import check_plugin, has_plugin, join_queues, split_queues
 from fluxsched.system.files import read_text
 
 __all__ = [
@@ -914,10 +914,23 @@ def _policies(config: Config) -> Iterator[tuple[KeyPath, str, str]]:
     """Yield every text that names policies: its position, its title, and the text."""
     for at, scheduler in enumerate(config.schedulers):
         if scheduler.policy:
-            yield ("scheduler", at, "policy"), "[[scheduler]] policy", scheduler.policy
+            tables = config.raw.get("scheduler", ())
+            table = tables[at] if at < len(tables) else {}
+            yield from _by_key(table, ("scheduler", at), "[[scheduler]]", scheduler.policy)
         if scheduler.recovery.fallback is not None:
             yield ("scheduler", at, "fallback"), "[[scheduler]] fallback", scheduler.recovery.fallback
     for name, queue in config.queues.items():
         if queue.policy is not None:
-            key = "plugins" if queue.policy.startswith(PLUGIN_SIGN) else "policy"
-            yield ("queues", name, key), f"[queues.{name}] {key}", queue.policy
+            table = config.raw.get("queues", {}).get(name, {})
+            yield from _by_key(table, ("queues", name), f"[queues.{name}]", queue.policy)
+
+
+def _by_key(table: Mapping[str, Any], keys: KeyPath, title: str, specs: str) -> Iterator[tuple[KeyPath, str, str]]:
+    """Yield the policies of a table and the plugins of its key `plugins`, if it has one, each by its key."""
+    general, own = split_queues(specs)
+    policy, plugins = split_plugins(general)
+    if plugins and "plugins" in table:
+        yield (*keys, "plugins"), f"{title} plugins", join_plugins("", plugins)
+        specs = join_queues(policy, own)
+    if specs:
+        yield (*keys, "policy"), f"{title} policy", specs

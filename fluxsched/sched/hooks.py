@@ -65,7 +65,7 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched.decisions import Preempt
 from fluxsched.sched.ledger import SizeRule
 from fluxsched.sched.loading import Option, policy_line
-from fluxsched.sched.pool.placement import Blocks, Fits, Labels, Shape, parts_in
+from fluxsched.sched.pool.placement import Blocks, Fits, Labels, Part, Shape, parts_in
 
 __all__ = [
     "ARRIVAL",
@@ -89,6 +89,7 @@ __all__ = [
     "Later",
     "Never",
     "Option",
+    "Part",
     "Pass",
     "Plugin",
     "Preempt",
@@ -105,7 +106,8 @@ POINTS: Final = (
 """The methods that a plugin may have; it has at least one."""
 
 READABLE: Final = ("user", "bank", "queue", "name")
-"""Names that `READS` may have, besides `attributes.system.KEY` (and `.KEY.KEY`) without environment and files.
+"""Names that `READS` may have, besides `attributes.system.KEY` (and `.KEY.KEY`) without environment and files; `user`
+is the uid.
 
 Jobs that differ in what is read are of different shapes: what few jobs have in common costs least.
 """
@@ -231,12 +233,16 @@ class GroupSeen(NamedTuple):
     ranks: Idset
     generation: int
     ranks_of: Callable[[str], Idset]
-    """The ranks on hosts (RFC 29 hostlist) as `ranks_of("node[1-2]")`."""
+    """The ranks of the group on hosts (RFC 29 hostlist), as `ranks_of("node[1-2]")`.
+
+    Hosts without a target of the group add none, since a host may leave, or belong to another group; a text that is no
+    hostlist raises InvalidValue.
+    """
     properties: Mapping[str, Idset]
 
 
 class Plugin(Protocol):
-    """Common attributes of plugins, which are classes with some of the POINTS. All but `name` is optional.
+    """Common attributes of plugins, which are classes with some of the POINTS. Only `name` is required.
 
     `READS` names what makes jobs of different shapes (READABLE). `weight` is that of its scores. `generation` grows
     whenever its answers about shapes may differ from those before: they are asked for again as they are needed.

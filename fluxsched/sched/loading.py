@@ -7,6 +7,7 @@ should be. `noun` is the word for it in errors, such as policy.
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +43,7 @@ def parse_spec(spec: str, noun: str = "policy") -> tuple[str, dict[str, str]]:
     if not name:
         raise InvalidValue(f"{spec!r} names no {noun}: write NAME or NAME:key=value,key=value")
     options: dict[str, str] = {}
-    for part in rest.split(",") if colon else ():
+    for part in split_options(rest) if colon else ():
         key, equals, value = part.partition("=")
         if not key:
             raise InvalidValue(f"{noun} {spec!r}: {part!r} is not key=value")
@@ -50,6 +51,11 @@ def parse_spec(spec: str, noun: str = "policy") -> tuple[str, dict[str, str]]:
             raise InvalidValue(f"{noun} {spec!r}: option {key!r} is given twice")
         options[key] = value if equals else YES
     return name, options
+
+
+def split_options(text: str) -> list[str]:
+    """`key=value,key=value` -> its parts; a comma in brackets belongs to a value, as in `hosts=node[1-2,7]`."""
+    return re.split(r",(?![^\[\]]*\])", text)
 
 
 def is_file(name: str) -> bool:
@@ -99,7 +105,8 @@ def _value(whose: str, key: str, text: str, option: Option) -> object:
     try:
         return option.parse(text) if option.parse else text
     except ValueError as fault:
-        raise InvalidValue(f"{whose}: {key}={text!r}: {fault}; {option.help}".rstrip("; ")) from fault
+        meaning = f" ({key}: {option.help})" if option.help else ""
+        raise InvalidValue(f"{whose}: {key}={text!r}: {fault}{meaning}") from fault
 
 
 def offered(group: str) -> list[EntryPoint]:

@@ -44,7 +44,8 @@ from fluxsched.sched.decisions import (
     Shrunk,
 )
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.loading import policy_line
+from fluxsched.sched.loading import join_plugins, policy_line
+from fluxsched.sched.registry import join_queues
 from fluxsched.scheduler.session import (
     HELLO,
     READY,
@@ -276,9 +277,15 @@ class SchedulerHost:
             self.end(str(exc))
             return
         if call.topic == READY and error is None:
-            ours = self.name, self.scheduler.policy.name, ", ".join(self._groups), answer.count
+            ours = self.name, self._policy_text(), ", ".join(self._groups), answer.count
             log.info("%s is ready: policy %s, groups %s, %d jobs waiting", *ours)
         self._perform(effects)
+
+    def _policy_text(self) -> str:
+        """Return the policy with the names of the plugins, in the form in which a user names them."""
+        own = dict(self.scheduler.report.plugins)
+        general = join_plugins(self.scheduler.policy.name, own.pop("", []))
+        return join_queues(general, {queue: join_plugins("", names) for queue, names in own.items()})
 
     def _stats(self, message: Message) -> None:
         figures = {"passes": self._pass_s.value(), "considered": self._considered_s.value()}

@@ -370,7 +370,8 @@ def queue_head(make: MakeHarness, chance: RandomSource) -> bool:
         if at == 6 and first not in harness.running:
             raise RuleBroken(
                 "queue-head", f"job {format_f58(first)}, the first of its queue, was overtaken by others of that queue "
-                "and still waits, while a job of another queue has the reservation",
+                "and still waits, while a job of another queue has the reservation: reserve for the first of each "
+                "queue (view.first_beside)",
             )  # fmt: skip
     harness.finish()
     return True
@@ -554,7 +555,8 @@ def cost(make: MakeHarness, stopwatch: Callable[[], float], sizes: tuple[int, ..
         if excess is not None:
             break
     measured = [f"{spent * 1000:.2f} ms with {size:,}" for size, spent in zip(sizes, spent_s, strict=False)]
-    growth = f"; {_growth(*spent_s[-2:]):.1f} times the last" if len(spent_s) > 1 else ""
+    last = len(spent_s) - 1
+    growth = f"; {_growth(*spent_s[-2:]):.1f} times as long as with {sizes[last - 1]:,}" if last else ""
     return Growth(len(spent_s), f"a pass takes {', '.join(measured)} waiting{growth}", excess)
 
 
@@ -703,7 +705,7 @@ def examine(
     began: Callable[[str, int], None] = lambda rule, seed: None,
 ) -> Iterator[RuleVerdict]:
     """Try the cases of all rules, or of some, one after the other; with a stopwatch (seconds of CPU) also what a pass
-    costs, if all others are kept. All rules and laws get a verdict.
+    costs, which is unclear unless all others are kept. All rules and laws get a verdict.
 
     Without `time_limit` a case may take forever; with it, no other case is run after one that does. `began` is called
     for each case before it begins.
@@ -731,7 +733,9 @@ def examine(
         yield RuleVerdict(
             name, verdict_of(counts[name], claimed, name in findings), counts[name], says, findings.get(name)
         )
-    if stopwatch is not None and not findings:
+    if stopwatch is not None and findings:
+        yield RuleVerdict(COST, UNCLEAR, 0, COST_SAYS)
+    elif stopwatch is not None:
         began(COST, seed)
         yield _cost(_making(policy, seed), stopwatch, sizes, seed, time_limit)
 

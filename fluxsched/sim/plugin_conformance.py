@@ -235,6 +235,8 @@ class PluginJudge:
             self.note(ANSWERS, f"score answers {answer!r}: it should be within 0 and {SCORE_MAX}", line)
         if isinstance(answer, (Gate, Later, Never, Wait)) and str(answer.why).strip():
             self.held_back.append(str(answer.why))
+        elif point == "pre_filter" and isinstance(answer, Idset) and not args[1].ranks <= answer:
+            self.held_back.append("some targets are left out")  # the engine's words are: it leaves it only these
         if point in ABOUT_SHAPES:
             self._hold(point, args, answer, partial(getattr(self.plugin, point), *args), line)
         elif point == "reserve" and isinstance(answer, Pass) and "unreserve" in vars(self):
@@ -464,6 +466,8 @@ EQUAL_JOBS: Final = 100
 LATER_POINTS: Final = ("permit", "pre_bind")
 """Points after reserve at which another plugin says no, so that all is to be unreserved."""
 
+REMEDY: Final = "a plugin that holds a job back gives a reason: with a Gate, Later, Never or Wait, or by an Idset"
+
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}")
 
 
@@ -542,7 +546,8 @@ def ordinary(tried: Tried, chance: RandomSource, judges: list[PluginJudge]) -> b
     for jobid in sorted(site.waiting):
         if not judge.held_back and not judge.found:
             why = site.why(jobid)
-            raise RuleBroken("progress", f"job {format_f58(jobid)} waits on an idle machine: {why}")
+            what = f"job {format_f58(jobid)} waits on an idle machine: {why}; {REMEDY}"
+            raise RuleBroken("progress", what)
     site.end_all()
     _check_empty(there)
     return True
@@ -576,7 +581,8 @@ def under_policy(tried: Tried, chance: RandomSource, judges: list[PluginJudge]) 
         suite.ordinary(lambda machine: Harness(tried.policy, machine, plugins=[judge]), chance)
     except RuleBroken as broken:
         if broken.law not in (PROGRESS, HEAD) or not judge.held_back:
-            raise RuleBroken("policy", f"{broken} (law {broken.law!r} for policies)", broken.line) from None
+            remedy = f"; {REMEDY}" if broken.law == PROGRESS else ""
+            raise RuleBroken("policy", f"{broken} (law {broken.law!r} for policies){remedy}", broken.line) from None
     return True
 
 
@@ -802,7 +808,7 @@ class PluginRule(NamedTuple):
 
 RULES: Final = {
     "progress": PluginRule("leaves no job waiting on an idle machine without a reason", ordinary),
-    "policy": PluginRule("the laws for policies hold with it, on ordinary days", under_policy),
+    "policy": PluginRule("the laws for policies hold with it, in ordinary cases", under_policy),
     "deterministic": PluginRule("has the same jobs start at the same times for the same input", deterministic),
     FAULTS: PluginRule("a failure at any point holds back just the jobs asked about", faults),
     LEAKS: PluginRule("keeps nothing of starts that failed and of jobs that ended", leaks),
@@ -863,8 +869,8 @@ def _try(
             found.setdefault(noted, Finding(seed, text, line))
     for broken, each in found.items():
         findings.setdefault(broken, each)
-    for kept in {name, *LAWS} - found.keys():
-        counts[kept] += 1
+    for judged in {name, *LAWS, *found}:
+        counts[judged] += 1
     if claimed or name in found:
         claims.add(name)
     return bool(found)

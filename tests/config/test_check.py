@@ -133,7 +133,7 @@ def test_plugins_of_queues_are_tried_as_they_will_be_used(tmp_path):
     _, faults = read_site(path, trying=True)
     bad = tmp_path / "bad.py"
     assert [(fault.line, fault.text) for fault in faults] == [
-        (8, "[[scheduler]] policy: plugin 'night': no option 'hour'; it has none"),
+        (9, "[[scheduler]] plugins: plugin 'night': no option 'hour'; it has none"),
         (4, f"[queues.b] plugins: plugin file {bad} cannot be loaded: No module named 'no_such_module'"),
         (4, "[queues.b] plugins: plugin 'quota' needs a file of queues: quota:config=q.yaml"),
         (6, f"[queues.c] plugins: there is no file {tmp_path / 'absent.py'}"),

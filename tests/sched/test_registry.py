@@ -21,6 +21,7 @@ def test_parse_spec():
     assert parse_spec("conservative:compress,order=saf") == ("conservative", {"compress": "yes", "order": "saf"})
     assert parse_spec("fifo:placement=best-fit,x=y=z") == ("fifo", {"placement": "best-fit", "x": "y=z"})
     assert parse_spec("./a/b.py:n=1") == ("./a/b.py", {"n": "1"})
+    assert parse_spec("off.py:hosts=node[1-2,7],x") == ("off.py", {"hosts": "node[1-2,7]", "x": "yes"})
 
 
 @pytest.mark.parametrize(

@@ -901,9 +901,3 @@ class JointPlan:
 
     def drop(self, jobid: int) -> None:
         self._plan.drop(jobid)
-
-    def renew(self, now_s: float) -> bool:
-        return self._plan.renew(now_s)
-
-    def began(self, job: PendingJob, fit: Fits) -> None:
-        self._plan.began(job, fit)

@@ -27,6 +27,7 @@ from fluxsched.sched.engine.policy_queue import GatedJob, GroupHooks, PolicyQueu
 from fluxsched.sched.hooks import (
     ARRIVAL,
     FREE,
+    LIMITS,
     RETRY_S,
     START,
     TARGETS,
@@ -91,6 +92,14 @@ class Plugins:
             self._hooks.append((group, hooks))
             group.hooks = hooks
             self._sorts.check(group.queues, len(groups) == 1)
+
+    @property
+    def names(self) -> dict[str, list[str]]:
+        """Return the names of the plugins by queue, without the limits of the site."""
+        found = {
+            scope: [each.name for each in chain.plugins if each.name != LIMITS] for scope, chain in self.chains.items()
+        }
+        return {scope: names for scope, names in found.items() if names}
 
     # ---- jobs that arrive
 

@@ -20,12 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from typing import Any, Final
 
+from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.reasons import WaitKind, cause
+from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.hooks import (
     NO_GENERATION,
@@ -634,7 +637,8 @@ class Verdicts:
             said.skips = True
         elif early and isinstance(answer, Idset):
             said.now &= answer.mask
-            left = f"plugin {each.name!r} leaves it only {self._pool.source.named(answer)}"
+            only = f"only {self._pool.source.named(answer)}" if answer else "no target"
+            left = f"plugin {each.name!r} leaves it {only}"
             said.later = cause(left, WaitKind.PLUGIN)
         elif isinstance(answer, Later):
             later = check_later(each.name, point, answer)
@@ -716,7 +720,8 @@ class Verdicts:
         pool = self._pool
         if self._seen is None or self._seen.generation != pool.generation:
             source = pool.source
-            self._seen = GroupSeen(self._name, pool.ranks, pool.generation, source.ranks_of, source.properties)
+            ranks_of = partial(_ranks_of, source, pool.ranks)
+            self._seen = GroupSeen(self._name, pool.ranks, pool.generation, ranks_of, source.properties)
         return self._seen
 
     def _classes(self, shape: Shape) -> list[Kind]:
@@ -728,6 +733,11 @@ class Verdicts:
             self._kinds = kinds_of(self._pool)
             self._kinds_of = self._pool.generation
         return self._kinds
+
+
+def _ranks_of(source: ResourceSet, ranks: Idset, hosts: str) -> Idset:
+    """Return those of the ranks that are on hosts of a hostlist; `source` may still name ranks that were removed."""
+    return source.ranks_on(Hostlist.parse(hosts))[0] & ranks
 
 
 def kinds_of(pool: Pool) -> list[Kind]:

@@ -192,7 +192,7 @@ class Scheduler:
         self._is_hooked = bool(self._plugins.chains)
         self._waiting = [jobs for group in self._groups.values() for jobs in group.waiting_by_id()]
         self._passes = Passes(self._groups.values(), self._counts, self._shapes)
-        self.report = SchedulerReport(policy, self._groups, self._ledger, self._counts)
+        self.report = SchedulerReport(policy, self._groups, self._ledger, self._counts, self._plugins.names)
         calls = [getattr(each, "ended", None) for each in (policy, *(policies or {}).values())]
         self._on_end: list[Callable[[Running, float], object]] = [call for call in calls if call is not None]
 
@@ -574,7 +574,15 @@ def group_stats(group: Group) -> dict[str, Any]:
 class SchedulerReport:
     """Status of groups and jobs, for people and tools; nothing here changes anything."""
 
-    def __init__(self, policy: Policy, groups: Mapping[str, Group], ledger: Ledger, counts: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        groups: Mapping[str, Group],
+        ledger: Ledger,
+        counts: Mapping[str, int],
+        plugins: Mapping[str, list[str]],
+    ) -> None:
+        self.plugins = plugins
         self._policy = policy
         self._groups = groups
         self._ledger = ledger
@@ -585,7 +593,8 @@ class SchedulerReport:
         """Return the statistics of all groups, of running jobs, and the counts."""
         running = {"running": len(self._ledger), "foreign": self._ledger.foreign()}
         by_group = {group.name: group_stats(group) for group in self._groups.values()}
-        return {"policy": self._policy.name, "build": BUILD, **self._counts, **running, "groups": by_group}
+        plugins = {"plugins": self.plugins} if self.plugins else {}
+        return {"policy": self._policy.name, **plugins, "build": BUILD, **self._counts, **running, "groups": by_group}
 
     def planned(self) -> Iterator[Reservation]:
         """Yield the reservations that stand, queue by queue; within a pass those that it has made so far, in that

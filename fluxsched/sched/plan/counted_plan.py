@@ -149,29 +149,38 @@ class ReservedNodes:
 
 
 class Plan(Protocol):
-    """The reservations, as a policy uses them; `skips` names jobs that need not be tried again in this pass."""
+    """Reservations of one pass as a policy uses them (`view.plan`), also those of the group's other queues.
+
+    `seat` is for jobs that are to have a reservation if they cannot start, `place` for those that backfill. The owner
+    of a job, and the other queues, know of a reservation once the policy yields it (`Reserve`). `skips` names jobs
+    that need not be tried again in this pass.
+    """
 
     skips: Skips
 
+    def seat(self, job: PendingJob, placement: str) -> Fits | Reservation:
+        """Return a placement if the job may start now, else its reservation at the earliest time that delays no other.
+
+        A job that has a reservation in this pass keeps it, even if it could start now: `drop` that first.
+        """
+        ...
+
     def place(self, job: PendingJob, placement: str) -> Fits | None:
-        """Return a placement for the job now that delays no reservation but its own; None if there is none."""
+        """Return a placement for the job now that delays no reservation but its own; None if there is none.
+
+        No reservation is made.
+        """
         ...
 
     def placeable(self, jobs: Iterable[PendingJob | None], placement: str) -> Iterator[tuple[PendingJob, Fits] | None]:
-        """Yield the jobs that `place` finds a placement for, one at a time; None is passed on.
+        """Yield the jobs that `place` finds a placement for, each with it: yield a Start for each before the next.
 
-        Start each before the next.
+        None, which `view.candidates` yields now and then, is passed on: yield PAUSE for it.
         """
         ...
 
     def reserve(self, job: PendingJob) -> Reservation:
-        """Plans the job at the earliest time that delays no other reservation; one that has a reservation keeps it."""
-        ...
-
-    def seat(self, job: PendingJob, placement: str) -> Fits | Reservation:
-        """Return the placement of the job if it may start now, else its reservation; an existing reservation is
-        kept.
-        """
+        """Return the reservation of the job, made at the earliest time that delays no other if it has none."""
         ...
 
     def has(self, jobid: int) -> bool:
@@ -179,30 +188,24 @@ class Plan(Protocol):
         ...
 
     def keep(self, job: PendingJob, old: Reservation) -> bool:
-        """Plans the job when it was planned before; False, and nothing is kept, if that does not hold any more."""
-        ...
-
-    def claim(self, job: PendingJob, old: Reservation, going: Iterable[int]) -> Reservation | None:
-        """Plan the job where it was planned before, and keep that from now on, as far as it is free or becomes free.
-
-        `going` are the running jobs that are about to end. Return None if the reservation is no longer possible.
+        """Reserve for the job when it was planned before (`view.planned`); return False, with nothing reserved, if
+        another reservation is in its way now.
         """
         ...
 
-    def waive(self, jobid: int) -> None:
-        """Cancel a reservation, even a claim."""
+    def claim(self, job: PendingJob, old: Reservation, going: Iterable[int]) -> Reservation | None:
+        """Reserve the very targets that were planned before, as far as they are free or become free.
+
+        `going` are the running jobs that are about to end. Return None if the reservation is no longer possible.
+        """
         ...
 
     def drop(self, jobid: int) -> None:
         """Cancel a reservation; a claim stands."""
         ...
 
-    def renew(self, now_s: float) -> bool:
-        """Continues at a later time if nothing was freed since; False: a new plan is needed. Called by the engine."""
-        ...
-
-    def began(self, job: PendingJob, fit: Fits) -> None:
-        """Record that the engine has made a start real; called by it, not by policies."""
+    def waive(self, jobid: int) -> None:
+        """Cancel a reservation, even a claim."""
         ...
 
 

@@ -96,7 +96,8 @@ def test_texts_with_plugins_in_configurations(night, tmp_path):
     assert located(specs, tmp_path) == f"easy;debug=|{night};batch=fifo|{night}"
     assert list(absent_files(specs)) == ["./night.py", "./night.py"]
     assert list(absent_files(located(specs, tmp_path))) == []
-    assert located("easy|quota:config=q.yaml,a=b", tmp_path) == f"easy|quota:config={tmp_path}/q.yaml,a=b"
+    located_quota = located("easy|quota:a=n[1,2],config=q.yaml", tmp_path)
+    assert located_quota == f"easy|quota:a=n[1,2],config={tmp_path}/q.yaml"
     assert policy_of("debug", specs) == "easy|./night.py"
     assert policy_of("batch", specs) == "fifo|./night.py"
     assert with_plugins("easy:order=sjf;debug=fifo", ["a.py", "b"]) == "easy:order=sjf|a.py|b;debug=fifo"

@@ -139,6 +139,31 @@ def test_an_idset_later_and_never(bench_with, plugin):
     assert told(bench.run()) == {}
 
 
+def test_an_idset_that_leaves_nothing_is_said_in_words(bench_with, plugin):
+    bench = bench_with(plugin(pre_filter=lambda shape, group: Idset.parse("")))
+    bench.submit(1, spec())
+    assert started(bench.run()) == {}
+    assert "plugin 'p' leaves it no target" in bench.why(1)
+    assert bench.scheduler.report.stats()["plugins"] == {"": ["p"]}
+
+
+def test_a_group_tells_the_ranks_on_the_hosts_of_a_hostlist(bench_with, plugin):
+    asked = ["n[1-2,7],n0"]
+    bench = bench_with(plugin(pre_filter=lambda shape, group: group.ranks_of(asked[0])))
+    bench.submit(1, nodes=4)
+    bench.submit(2, nodes=3, cores=2)
+    assert started(bench.run()) == {2: "0-2"}
+    assert "leaves it only n[0-2]" in bench.why(1)
+    bench.free(2)
+    bench.shrink("1")
+    bench.submit(3, nodes=3, cores=2)
+    assert started(bench.run()) == {}
+    assert "leaves it only n[0,2]" in bench.why(3)
+    asked[0] = "n[1-"
+    bench.submit(4, nodes=2, cores=3)
+    assert "InvalidValue: hostlist" in faults(bench.run())[0]
+
+
 def test_an_answer_about_a_shape_has_its_time(bench_with, plugin):
     open_at = [300.0]
     asked = plugin(pre_filter=lambda shape, group: Later("closed", at_s=open_at[0]) if open_at else PASS)

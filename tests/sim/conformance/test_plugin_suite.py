@@ -116,6 +116,31 @@ def test_parts_max_and_depth_max_bound_what_is_looked_at_for_leaks():
     assert sizes_in(plugin)["booked"] == DEPTH_MAX
 
 
+class KeepsOff:
+    """Keeps some jobs off half of the targets, and off all with `silent`, but gives no reason then."""
+
+    name = "keeps-off"
+    READS = ("user",)
+
+    def __init__(self, silent=False):
+        self.silent = silent
+
+    def pre_filter(self, shape, group):
+        if self.silent:
+            return Later("")
+        return group.ranks_of("fake[2-3]") if shape.label("user") == 1 else PASS
+
+
+def test_an_idset_is_a_reason_to_wait_for_a_job_that_fits_on_no_target_of_it():
+    rules = ("progress", "policy")
+    found = {each.rule: each for each in examine_plugin(Easy(), KeepsOff, rules=rules)}
+    assert {found[rule].verdict for rule in rules} == {"kept"}
+    found = {each.rule: each for each in examine_plugin(Easy(), lambda: KeepsOff(silent=True), rules=rules)}
+    for rule in rules:
+        assert (found[rule].verdict, found[rule].cases) == ("broken", 1), "the case that fails is counted"
+        assert "a plugin that holds a job back gives a reason" in found[rule].finding.what
+
+
 class Reluctant(Patient):
     """Says that it holds a job back, once."""
 
