@@ -1,4 +1,4 @@
-"""The build hook of wheels: it adds manual pages and completion, and with FLUXSCHED_COMPILE=1 has mypyc compile.
+"""The build hook of wheels: it adds manuals, completion and .proto files, and with FLUXSCHED_COMPILE=1 mypyc compiles.
 
 What is compiled is chosen in pyproject.toml. A wheel keeps the sources beside it, for tracebacks; Python prefers the
 compiled. Without the variable, and in an editable installation, nothing is compiled, and neither a compiler nor mypy is
@@ -41,6 +41,8 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling ha
         if version == "editable":
             return
         build_data["shared_data"].update(_manual(Path(self.root)))
+        protos = Path(self.root, "rfc").glob("*.proto")  # what authors of resource managers compile
+        build_data["force_include"].update({str(file): f"fluxsched/yunikorn/{file.name}" for file in protos})
         if not _asked():
             return
         with chdir(self.root):

@@ -219,6 +219,10 @@ def _next_states() -> dict[tuple[Any, Any], Any]:
     return {key: after for key, (after, _) in APPLICATION_STATES.items()}
 
 
+INTERNAL = re.compile("LOOK|CACHED|KNOWN|_KEPT|GARBAGE|HEADS|STEPS|OFFERS|ELSEWHERE|SHOWN|DETAIL|TOLD|MOVES|REFUSED")
+"""Names of limits of caches, searches and logs, of which a resource manager sees nothing."""
+
+
 def limit_table() -> str:
     """Return the limits of the scheduler interface, from the constants `..._MAX` and the texts below them."""
     lines = ["| limit | | |", "|---|---|---|"]
@@ -227,7 +231,7 @@ def limit_table() -> str:
         for node, after in zip(body, [*body[1:], None], strict=True):
             match node:
                 case ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)):
-                    if re.fullmatch(r"[A-Z_]+_MAX(_S)?", name):
+                    if re.fullmatch(r"[A-Z_]+_MAX(_S)?", name) and not INTERNAL.search(name):
                         lines.append(f"| `{name}` | {_value_of(path, name)} | {_text_of(after)} |")
     return "\n".join(lines) + "\n"
 

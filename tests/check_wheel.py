@@ -108,6 +108,8 @@ def tried(file: Path, folder: Path, quick: bool) -> None:
         it.expect(f"python -c '{program}' 2>&1; exit 0", "Error: ")
         it.install(f"[{extra}]")
         it.expect(f"python -c '{program}'")
+    proto = 'import importlib.resources as r; print(*(r.files("fluxsched.yunikorn") / "si.proto").open())'
+    it.expect(f"python -c '{proto}'", "service Scheduler")
     it.install("[all]")
     (it.folder / "page.sh").write_text(PAGE)
     it.expect("timeout 60 fluxsched start --fake 2x4 -- sh page.sh", "200")

@@ -70,7 +70,7 @@ def serve(
     bind: str | None, groups: Path | None, plugins: tuple[str, ...], insecure: bool, cert: Path | None,
     key: Path | None, client_ca: Path | None, verbose: int,
 ) -> None:  # fmt: skip
-    """Schedule for resource managers (YuniKorn's scheduler interface 1.2 to 1.8, rfc/si.proto) until SIGTERM.
+    """Schedule for resource managers (YuniKorn's scheduler interface 1.2 to 1.8) until SIGTERM.
 
     The first line of output is the address. [default: unix:fluxsched_si_UID/socket in $XDG_RUNTIME_DIR, else $TMPDIR]
     Nothing is stored: after a restart resource managers send their state again.

@@ -305,7 +305,8 @@ def sim() -> None:
 def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> None:
     """Run a TRACE (SWF or JSON lines, also gzipped) through the production scheduler, in virtual time.
 
-    `sim gen` generates traces; rfc/simulator.md describes formats and semantics.
+    `sim TRACE` is short for it. `sim gen` generates a trace, and `sim export` writes that of an instance;
+    rfc/simulator.md describes formats and semantics.
     """
     from fluxsched.sim.commands import StudyOptions, replay_live, simulate
 

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -55,7 +54,11 @@ EXTRAS = (
     ("msgpack", "client", "the plain example client"),
     ("starlette", "web", "`fluxsched web`"),
     ("textual", "tui", "`fluxsched top`"),
+    ("grpcio", "si", "`fluxsched si`"),
+    ("protobuf", "si", "`fluxsched si`"),
+    ("PyYAML", "si", "`fluxsched si`"),
 )
+"""Packages of extras, and what needs them."""
 
 
 def installation() -> Iterator[Check]:
@@ -64,8 +67,8 @@ def installation() -> Iterator[Check]:
     yield Check(SECTION, "fluxsched", "ok", f"{__version__}, {Path(__file__).parents[1]}")
     yield from map(_dependency, ("click", "msgspec", "pyzmq"))
     yield Check(SECTION, "SQLite", "ok", sqlite3.sqlite_version)
-    for module, extra, what in EXTRAS:
-        yield _extra(module, extra, what)
+    for package, extra, what in EXTRAS:
+        yield _extra(package, extra, what)
     yield _lstopo()
     yield _mpi()
     yield _cgroup()
@@ -100,10 +103,11 @@ def _dependency(name: str) -> Check:
         return Check(SECTION, name, "fail", "not installed", f"pip install {name}")
 
 
-def _extra(module: str, extra: str, what: str) -> Check:
-    if find_spec(module) is None:
-        return Check(SECTION, module, "none", f"not installed; {what} needs it", f"pip install 'fluxsched[{extra}]'")
-    return Check(SECTION, module, "ok", f"{metadata.version(module)}, for {what}")
+def _extra(package: str, extra: str, what: str) -> Check:
+    try:
+        return Check(SECTION, package, "ok", f"{metadata.version(package)}, for {what}")
+    except metadata.PackageNotFoundError:
+        return Check(SECTION, package, "none", f"not installed; {what} needs it", f"pip install 'fluxsched[{extra}]'")
 
 
 def _lstopo() -> Check:

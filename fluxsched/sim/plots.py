@@ -314,7 +314,7 @@ def left_out(results: Sequence[Result], parts: Sequence[str] = PARTS) -> Iterato
     scale = TimeScale.of(results)
     window = window_of(results[0], scale)
     if charted and window != scale:
-        yield f"jobs on targets but for {_part(window, scale)[2:]}, around the longest queue"
+        yield f"jobs on targets outside {_part(window, scale)[2:]} (around the longest queue of {results[0].title})"
     users = len(set(results[0].jobs.user))
     if users > USERS_DRAWN_MAX and "waits" in parts:
         yield f"{users - USERS_DRAWN_MAX:,} of {users:,} users, who used least"
@@ -393,7 +393,9 @@ def _legends(
     from matplotlib.patches import Patch
 
     lines: list[Any] = [Line2D([], [], color=colours[result.title], label=result.title) for result in results]
-    lines += [Line2D([], [], **USABLE, label="usable"), Patch(**REDUCED, label="part not usable")]
+    lines.append(Line2D([], [], **USABLE, label="usable"))
+    if any(True for result in results for _ in reduced_times(result, result.end_s)):
+        lines.append(Patch(**REDUCED, label="part not usable"))
     figure.legend(handles=lines, loc="outside right upper", title="policies", alignment="left")
     if has_charts:
         named = [Patch(color=colour, label=name) for _, name, colour in WAITS]

@@ -323,7 +323,11 @@ EFFECTS_MAX = 10_000
 
 
 class PluginSite:
-    """`judges` are told the time; `failures` are what the scheduler said of plugins that failed."""
+    """Small machine in virtual time, with a scheduler under a policy and plugins, for tests of plugins.
+
+    `waiting`, `running`, `started` and `denied` have the jobs, `failures` what the scheduler reported of plugins that
+    failed. `judges` are for the suite of `plugin check`, which observes plugins through them; tests need none.
+    """
 
     def __init__(
         self,
@@ -360,7 +364,7 @@ class PluginSite:
         return jobid
 
     def turn(self) -> int:
-        """One turn of the scheduler; returns how many jobs have started."""
+        """Run the passes that are due at this instant; return how many jobs have started."""
         self._tell_time()
         before = len(self.started)
         left = EFFECTS_MAX

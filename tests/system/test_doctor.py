@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from importlib.util import find_spec
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,9 @@ Installed
   (ok|-)    +msgpack                   .*
   (ok|-)    +starlette                 .*
   (ok|-)    +textual                   .*
+  (ok|-)    +grpcio                    .*
+  (ok|-)    +protobuf                  .*
+  (ok|-)    +PyYAML                    .*
   (ok|-)    +hwloc                     .*
   (ok|-)    +MPI                       .*
   (ok|-)    +cgroup v2                 .*
@@ -71,15 +74,21 @@ def test_a_sound_machine(user: Any) -> None:
 
 @pytest.mark.usefixtures("without_homes")
 def test_what_is_not_installed_comes_with_the_way_to_get_it(user: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "fluxsched.doctor.installed.find_spec", lambda name: None if name == "matplotlib" else find_spec(name)
-    )
+    version = metadata.version
+
+    def version_or_none(name: str) -> str:
+        if name in ("matplotlib", "PyYAML"):
+            raise metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(metadata, "version", version_or_none)
     user.environ["PATH"] = str(user.directory)
     found = user("doctor", "--json")
     assert found.json["ok"] is True
     assert named(found, "matplotlib") == (
         "none", "not installed; `fluxsched sim --plot` needs it -> pip install 'fluxsched[plots]'"
     )  # fmt: skip
+    assert named(found, "PyYAML")[1] == "not installed; `fluxsched si` needs it -> pip install 'fluxsched[si]'"
     assert named(found, "hwloc")[0] == named(found, "MPI")[0] == "none"
 
 

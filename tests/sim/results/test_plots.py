@@ -1,5 +1,6 @@
 """Plots: each format is what it says, says the same each time, and needs no other file."""
 
+import dataclasses
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -91,6 +92,16 @@ def test_nothing_to_draw_draws_empty_axes(study, tmp_path, trace_of):
     plot(trace, [run(trace, procs=2)], tmp_path / "a.svg")
 
 
+def test_the_legend_has_parts_that_are_not_usable_only_where_there_are_some(study, trace_of):
+    from fluxsched.sim.plots import draw
+
+    trace = trace_of((0, 90, 90, 1))
+    result = run(trace, procs=2, placements=True)
+    for capacity, more in (([(0.0, 2)], []), ([(0.0, 2), (10.0, 1), (20.0, 2)], ["part not usable"])):
+        legend, _ = draw(trace, [dataclasses.replace(result, capacity=capacity)]).legends
+        assert [text.get_text() for text in legend.get_texts()] == ["easy", "usable", *more]
+
+
 def test_time_is_drawn_up_to_where_it_ended(study, trace_of):
     from fluxsched.sim.plots import draw
 
@@ -119,7 +130,7 @@ def test_legends_are_beside_the_data_and_policies_in_panels_of_their_own(figure)
     figure.draw_without_rendering()
     assert [axes.get_legend() for axes in figure.axes] == [None] * len(figure.axes)
     legend, waits = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["fifo", "firstfit", "usable", "part not usable"]
+    assert [text.get_text() for text in legend.get_texts()] == ["fifo", "firstfit", "usable"]
     assert waits.get_texts()[-1].get_text() == "1 day or more"
     left = min(each.get_window_extent().x0 for each in figure.legends)
     assert max(axes.get_window_extent().x1 for axes in figure.axes) <= left
