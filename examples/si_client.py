@@ -1,7 +1,6 @@
 """A resource manager by YuniKorn's scheduler interface: grpcio, grpcio-tools and rfc/si.proto, nothing of fluxsched.
 
-It needs only `pip install grpcio grpcio-tools`, si.proto (a wheel has it beside the package fluxsched.yunikorn), and
-the address that `fluxsched si serve` prints, else it starts one.
+It needs `pip install grpcio grpcio-tools`, and the address that `fluxsched si serve` prints, else it starts one.
 """
 
 import queue
