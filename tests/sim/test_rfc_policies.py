@@ -91,7 +91,7 @@ def test_the_view_and_the_decisions_are_all_there():
         assert re.search(rf"^\| `{kind.__name__}[`(]|^\| `{kind.__name__.upper()}`", PAGE, re.MULTILINE), kind
     for name in [*PendingJob._fields, "limit_s", "key"]:
         assert f"`{name}`" in PAGE
-    for name, _ in inspect.getmembers(Plan, inspect.isfunction):
+    for name, _ in inspect.getmembers(Plan, callable):
         assert name.startswith("_") or re.search(rf"^\| .*`{name}\(", PAGE, re.MULTILINE), name
 
 

@@ -72,6 +72,9 @@ def test_a_plugin_of_a_user(user: Any, daemon: Any, until: Any, tmp_path: Path) 
     until(lambda: "plugin 'door': knock first" in here("job", "why", knocks).out)
     assert said() == ["reserve runs", "bound runs", "reserve knocks"]
     assert here.info(runs)["annotations"]["door"] == {"opened": True}
+    assert here("module", "stats", "sched-easy").json["plugins"] == {"": ["door"]}
+    logged = Path(here.uri.partition("//")[2]).with_name("sched-easy.log")
+    until(lambda: "sched-easy is ready: policy easy|door, " in logged.read_text())
 
     before = pid()
     os.kill(before, signal.SIGKILL)
