@@ -400,7 +400,7 @@ async def test_a_torpid_target_runs_on_and_gets_nothing_new(world, timed, eventu
     await eventually(lambda: not site.resource.module.usable("default"))
     later = (await user.ok("job-manager.submit", {"jobspec": timed("1ms").to_json()}))["id"]
     async with asyncio.timeout(60):
-        while "down" not in (await user.ok("job-manager.why", {"id": later}))["reason"]:
+        while "out of service" not in (await user.ok("job-manager.why", {"id": later}))["reason"]:
             await asyncio.sleep(0.01)
     assert (await user.ok("job-manager.wait", {"id": jobid}))["success"]
     agent.send("agent.heartbeat", {"seq": 1}, tag=0, flags=0x04)
