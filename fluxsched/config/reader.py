@@ -41,6 +41,7 @@ from fluxsched.config.submit_filters import filter_fault
 from fluxsched.config.toml import Document, KeyPath, TomlFault, TomlTable, raise_faults
 from fluxsched.config.values import (
     HEARTBEAT_S,
+    HUNG_AFTER_S,
     KILL_TIMEOUT_S,
     NO_ENGINE,
     NO_LIMIT,
@@ -895,10 +896,10 @@ def _faulty_filters(config: Config, trying: bool) -> Iterator[TomlFault]:
             yield TomlFault(config.line_of(keys), f"[ingest] filters: {fault}", keys)
 
 
-def import_faults(specs: str, import_s: float = IMPORT_S) -> Iterator[str]:
+def import_faults(specs: str, import_s: float = HUNG_AFTER_S) -> Iterator[str]:
     """Import the policies and plugins of `SPEC;QUEUE=SPEC;...`, each in a process of its own: why some cannot be used.
 
-    A queue may have plugins alone. Each may take `import_s` seconds.
+    A queue may have plugins alone. Each may take `import_s` seconds, by default as long as in a scheduler.
     """
     general, own = split_queues(specs)
     for spec in (general, *own.values()):
