@@ -348,7 +348,7 @@ async def test_a_host_that_is_down_is_left_alone_until_it_is_up(
     before = hosts.alive()
     started.host_lost("p0")
     await until(lambda: len(hosts.pids("p0")) == 2 and hosts.told("p0"))
-    assert set(before).isdisjoint(hosts.alive())
+    await until(lambda: set(before).isdisjoint(hosts.alive()))
     assert list(answers) == []
     server.close()
 
