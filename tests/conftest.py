@@ -61,7 +61,7 @@ SLOW = (
     "executor/test_usage.py", "flux/broker/test_install.py", "sched/policies/test_fair_long_run.py",
     "sched/policies/test_judged_preemptions.py", "sched/test_counted_outages.py", "sched/test_drained_parts.py",
     "sched/test_limits.py", "sched/test_outages.py", "sim/conformance", "sim/engine/test_fair_alone.py",
-    "sim/engine/test_known_starts.py", "sim/engine/test_live.py", "sim/engine/test_reproducible.py",
+    "sim/engine/test_live.py", "sim/engine/test_reproducible.py",
     "sim/results/test_plots.py", "sim/test_example_policies.py", "sim/test_export.py", "sim/test_judged_outages.py",
     "sim/test_judged_preemption.py", "sim/test_policy.py", "sim/test_rfc_policies.py", "store/test_damage.py",
     "store/test_migrations.py", "system", "test_alone.py", "web/browser",

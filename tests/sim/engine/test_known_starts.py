@@ -34,6 +34,7 @@ def different_so_far(kth, result, column):
     return [(job, start, want) for job, start, want in begun if start != want]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_start_is_the_known_one(kth, policy):
     """And their means those that were published, where the whole trace is scheduled."""
@@ -62,11 +63,13 @@ def test_every_start_of_the_trace_kept_here_is_that_of_another_simulator(lublin,
     assert differing == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fifo", "easy"])
 def test_one_node_of_all_cores_is_scheduled_alike(kth, policy):
     assert different_so_far(kth, run(some_of(kth), policy, nodes=1, cores=100), POLICIES[policy]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_with_one_account_fair_shares_change_no_start(kth, policy):
     name, _, options = policy.partition(":")
@@ -76,6 +79,7 @@ def test_with_one_account_fair_shares_change_no_start(kth, policy):
     assert different_so_far(kth, result, POLICIES[policy]) == []
 
 
+@pytest.mark.slow
 def test_the_other_tie_rule_is_told_apart(kth):
     ours, other = kth.starts["start_easy_batched"], kth.starts["start_easy_pyss"]
     differing = sum(start != want for start, want in zip(ours, other, strict=True))
