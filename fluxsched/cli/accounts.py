@@ -328,6 +328,8 @@ def report(
         return
     if not rows:
         click.echo("no job ran in this time", err=True)
+    elif waste == "gpus" and not any(row.info["gpu_sampled_seconds"] for row in rows):
+        click.echo("no GPUs were sampled in this time", err=True)
     if answer["left_out"]:
         click.echo(f"{plural(answer['left_out'], 'more row')}: see --count", err=True)
     told = _gpu_advice(rows) if waste and output.header else []
@@ -338,7 +340,9 @@ def report(
 
 
 def _gpu_advice(rows: Sequence[ShownUse]) -> list[str]:
-    """Return advice for the rows with most hours of idle GPUs, where more than half of an hour at least was idle."""
+    """Return advice for the rows with most hours of idle GPUs, of those sampled for an hour or more and idle for over
+    half of it.
+    """
     found = [row for row in rows if row.info["gpu_sampled_seconds"] >= HOUR_S
              and row.info["gpu_busy_seconds"] < ADVISED_BELOW * row.info["gpu_sampled_seconds"]]  # fmt: skip
     found.sort(key=lambda row: _idle_gpus(row.info), reverse=True)

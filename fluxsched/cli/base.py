@@ -273,7 +273,9 @@ class Program(LazyGroup):
         options_elsewhere: Mapping[str, str] = MappingProxyType({}),
         **more: Any,
     ) -> None:
-        """`elsewhere`: our commands, by the names that other programs give to theirs, and so for options."""
+        """`elsewhere`: our commands, by the names that other programs give to theirs; `options_elsewhere`: our options
+        likewise, as `naming_ours` reads them.
+        """
         super().__init__(*args, **more)
         self.elsewhere = elsewhere
         self.options_elsewhere = options_elsewhere
@@ -319,7 +321,7 @@ class Program(LazyGroup):
             sys.stdout.flush()
         except click.ClickException as error:
             shown = io.StringIO()
-            (self._naming_ours(error) if isinstance(error, click.NoSuchOption) else error).show(shown)
+            naming_ours(error).show(shown)
             text = shown.getvalue().rstrip("\n")
             say(_LONG.sub(_shortened, text) if isinstance(error, click.UsageError) else text)
             status = error.exit_code
@@ -331,17 +333,21 @@ class Program(LazyGroup):
         discard_unwritten()
         sys.exit(status if isinstance(status, int) else 0)
 
-    def _naming_ours(self, error: click.NoSuchOption) -> click.UsageError:
-        """Return the error with our option or command in place of click's guess, if another program has the option."""
-        command = None if error.ctx is None else error.ctx.command
-        known = {name for param in command.params for name in param.opts} if command is not None else set()
-        if known.isdisjoint(("--job-name", "--filter")):
-            return error  # no command of jobs
-        for ours in filter(None, self.options_elsewhere.get(error.option_name, "").split(", ")):
-            if not ours.startswith("-") or ours.split()[0] in known:
-                name = ours if ours.startswith("-") else f"`fluxsched {ours}`"
-                return click.UsageError(f"No such option {error.option_name!r}: use {name}.", error.ctx)
+
+def naming_ours(error: click.ClickException) -> click.ClickException:
+    """Return the error with our option or command in place of click's guess, if it is about another program's
+    option.
+    """
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
+    program, known = error.ctx.find_root().command, {name for param in error.ctx.command.params for name in param.opts}
+    if not isinstance(program, Program) or known.isdisjoint(("--job-name", "--filter")):
+        return error  # no command of jobs
+    for ours in filter(None, program.options_elsewhere.get(error.option_name, "").split(", ")):
+        if not ours.startswith("-") or ours.split()[0] in known:
+            name = ours if ours.startswith("-") else f"`fluxsched {ours}`"
+            return click.UsageError(f"No such option {error.option_name!r}: use {name}.", error.ctx)
+    return error
 
 
 def _raise_lost_interrupt(lost: sys.UnraisableHookArgs) -> None:

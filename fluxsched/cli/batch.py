@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import click
 
 from fluxsched.cli.attach import end_text, pending_hints, report_end, show_notices
-from fluxsched.cli.base import COMMAND_LAST, Command, CommandFailed, warn
+from fluxsched.cli.base import COMMAND_LAST, Command, CommandFailed, naming_ours, warn
 from fluxsched.cli.jobspec_options import build, slot_options, submitted_environment, working_directory
 from fluxsched.cli.options import (
     JOBID,
@@ -150,7 +150,8 @@ class BatchCommand(Command):
             if parsed.params["command"]:
                 raise click.UsageError(f"{parsed.params['command'][0]!r} is not an option")
         except click.UsageError as fault:
-            raise click.UsageError(f"{script.name}: line {line}: {fault.format_message()}", ctx) from None
+            text = naming_ours(fault).format_message()
+            raise click.UsageError(f"{script.name}: line {line}: {text}", ctx) from None
 
 
 def script_of(ctx: click.Context) -> Script:
@@ -249,7 +250,7 @@ def batch(wrap: bool, configs: tuple[str, ...], wait: bool, quiet: bool, as_json
         elif not quiet:
             print_flushed(jobid_text(jobid))
             show_notices(handle)
-        hint_of_arrays(handle, [asked])
+        hint_of_arrays(handle, [options])
         return report_end(handle.wait(jobid)) if wait else 0
 
 
@@ -277,7 +278,7 @@ def alloc(bg: bool, configs: tuple[str, ...], uri: str | None, dry_run: bool,
         return 0
     environment = submitted_environment(options["env_rules"])
     cwd = working_directory(options["cwd"])
-    with connect(uri) as handle, own_job(handle, jobspec, asked, _interruption) as jobid:
+    with connect(uri) as handle, own_job(handle, jobspec, options, _interruption) as jobid:
         show_notices(handle)
         address = _await_address(handle, jobid)
         if bg:

@@ -368,4 +368,4 @@ def bulksubmit(ctx: click.Context, words: tuple[str, ...], define: tuple[str, ..
         return 0
     with connect(uri) as handle:
         check_feasible(handle, jobspecs, [group[0].said for group in alike(ready)])
-        return submit_all(handle, ready, after)
+        return submit_all(handle, ready, after, [template.options for _, template in jobs])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -114,10 +113,6 @@ def reload(handle: InstanceHandle, as_json: bool) -> None:
             print_line(f"targets {ranks} stay drained by health checks, too: {undrain}")
 
 
-_KEEPS_ACCOUNTS = re.compile(r"(^|[;=])(fair\b|[^;:|]*\.py\b)")
-"""Policies that may have read `[fair]`: ours, and those in files."""
-
-
 def tell(handle: InstanceHandle, answer: dict[str, Any]) -> None:
     """Print the changes, line by line."""
     for change in answer["changed"]:
@@ -125,8 +120,10 @@ def tell(handle: InstanceHandle, answer: dict[str, Any]) -> None:
     for name in answer["modules"]:
         print_line(f"module {name} is restarted to serve its queues; jobs continue")
     if any(change["key"].partition(".")[0] == "fair" for change in answer["changed"]):
+        from fluxsched.config.policies import may_keep_accounts
+
         for module in handle.rpc("module.list")["mods"]:
-            if module["name"] not in answer["modules"] and _KEEPS_ACCOUNTS.search(module["path"]):
+            if module["name"] not in answer["modules"] and may_keep_accounts(module["path"]):
                 print_line(f"[fair] holds for {module['name']} after: fluxsched module reload {module['name']}")
     for change in answer["restart"]:
         is_scheduler = change["key"].partition(".")[0] == "scheduler"

@@ -153,7 +153,8 @@ ELSEWHERE = {
 """Our commands, by names of Slurm's, PBS's and LSF's, as in rfc/guides/coming.md, and by what else people try."""
 
 OPTIONS_ELSEWHERE = {
-    **dict.fromkeys(("-J", "--name"), "--job-name"),
+    "-J": "--job-name, --name",
+    "--name": "--job-name",
     **dict.fromkeys(("-p", "--partition"), "--queue"),
     **dict.fromkeys(("-A", "-P", "--account"), "--bank"),
     "-d": "--dependency",

@@ -64,7 +64,7 @@ from fluxsched.core.jobid import format_f58, parse_jobids
 from fluxsched.core.jobspec import ARRAY_JOBS_MAX, ARRAY_TEXTS_MAX, AskedSize, parse_sizes
 from fluxsched.core.quantities import format_duration
 from fluxsched.core.request import Count
-from fluxsched.core.text import is_text
+from fluxsched.core.text import is_text, some_of
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, LimitExceeded, Refused, RPCError
 from fluxsched.system.clock import SystemClock
 
@@ -73,8 +73,10 @@ ANSWER_S = 5.0
 
 QUEUES_TRIED_MAX = 8
 """Other queues that are asked about a job that its own can never run."""
-HINTED_MAX = 100
-"""Dependencies of one command that are looked at for a hint: a constraint has at most 1,024 values."""
+HINTED_MAX = 256
+"""Jobs typed in the dependencies of one command about which a hint is looked for: a constraint has at most 1,024
+values, and each is two.
+"""
 
 QUESTIONS_MAX = 100
 """Different jobs of one command that the scheduler is asked to check; a thousand would take a second."""
@@ -379,7 +381,7 @@ def _members(handle: InstanceHandle, texts: tuple[str, ...], count: int) -> list
     """As many jobs as `count`: those of the array that one id names, else those of several ids and ranges of ids."""
     ids: list[int] = []
     for text in texts:
-        if ".." in text:
+        if _means_several(text):
             ids += _jobs_of(handle, text)
         elif len(texts) == 1:
             ids += _jobs_of(handle, f"{ARRAY}{text}") or [parse_jobid(text)]
@@ -419,32 +421,45 @@ def with_members(asked: Sequence[Mapping[str, Any]], uri: str | None) -> Sequenc
     if not texts:
         return asked
     with connect(uri) as handle:
-        found = {text: _checked(text, _jobs_of(handle, text)) for text in texts}
+        found = {text: _jobs_of(handle, text) for text in texts}
+    for text, ids in found.items():
+        if not ids:
+            raise InvalidValue(f"there is no job {text}")
 
     def of(one: Mapping[str, str]) -> list[Mapping[str, str]]:
         ids = found.get(one["value"]) if one["scheme"] in JOB_SCHEMES else None
         return [one] if ids is None else [{**one, "value": format_f58(jobid)} for jobid in ids]
 
-    return [
-        {**options, "dependencies": [[two for one in each for two in of(one)] for each in options["dependencies"]]}
-        for options in asked
-    ]
+    made = []
+    for options in asked:
+        dependencies = [[two for one in each for two in of(one)] for each in options["dependencies"]]
+        _check_number(options["dependencies"], dependencies)
+        made.append({**options, "dependencies": dependencies})
+    return made
 
 
 def _means_several(text: str) -> bool:
     return ".." in text or text.startswith(ARRAY)
 
 
-def _checked(text: str, ids: list[int]) -> list[int]:
-    if not ids:
-        raise InvalidValue(f"there is no job {text}")
-    if len(ids) > ANTECEDENTS_MAX:
-        before = f"fluxsched wait {f'--array {text.removeprefix(ARRAY)}' if text.startswith(ARRAY) else text}"
-        raise LimitExceeded(
-            f"{text} is {plural(len(ids), 'job')}, and a job can wait for {ANTECEDENTS_MAX}: "
-            f"`{before} && fluxsched submit ...` waits for any number"
-        )
-    return ids
+_AFTER_WAIT = {"afterok": " && ", "afternotok": " || "}
+"""What has a shell go on by the status of `wait`, else `;`: it is 1 already if one job has failed."""
+
+
+def _check_number(typed: Sequence[Sequence[Mapping[str, str]]], found: Sequence[Sequence[Mapping[str, str]]]) -> None:
+    """Raise LimitExceeded if a job cannot wait for so many, where arrays or ranges of ids are among what was typed."""
+    count = len({(one["scheme"], one["value"]) for each in found for one in each if one["scheme"] in JOB_SCHEMES})
+    several = [one for each in typed for one in each if one["scheme"] in JOB_SCHEMES and _means_several(one["value"])]
+    if count <= ANTECEDENTS_MAX or not several:
+        return
+    texts = list(dict.fromkeys(one["value"] for one in several))
+    schemes = {one["scheme"] for one in several}
+    then = _AFTER_WAIT.get(schemes.pop(), "; ") if len(schemes) == 1 else "; "
+    waits = [f"fluxsched wait {text.replace(ARRAY, '--array ')}" for text in texts]
+    raise LimitExceeded(
+        f"a job can wait for {ANTECEDENTS_MAX} others, and with {some_of(texts)} this one would for {count:,}: "
+        f"`{then.join([*waits, 'fluxsched submit ...'])}` waits for any number"
+    )
 
 
 def _jobs_of(handle: InstanceHandle, text: str) -> list[int]:
@@ -459,11 +474,16 @@ def _jobs_of(handle: InstanceHandle, text: str) -> list[int]:
 
 
 def hint_of_arrays(handle: InstanceHandle, asked: Iterable[Mapping[str, Any]]) -> None:
-    """Warn of a dependency on the first job of an array, other jobs of which are active and not waited for."""
-    given = [one for options in asked for each in options["dependencies"] for one in each]
-    ids = sorted({parse_jobid(one["value"]) for one in given if one["scheme"] in JOB_SCHEMES})[:HINTED_MAX]
-    if not ids:
+    """Warn of a dependency on the first job of an array, other jobs of which are active and not waited for.
+
+    `asked` are options as typed: who gives an array or a range of ids knows how, and its jobs are no jobs typed.
+    """
+    distinct = {id(options): options for options in asked}.values()
+    given = [one for options in distinct for each in options["dependencies"] for one in each]
+    texts = {one["value"] for one in given if one["scheme"] in JOB_SCHEMES}
+    if not 0 < len(texts) <= HINTED_MAX or any(map(_means_several, texts)):
         return
+    ids = sorted(set(map(parse_jobid, texts)))
     others = {"and": [{"states": ["active"]}, {"array": ids}, {"not": [{"id": ids}]}]}
     try:
         found = handle.rpc("job-manager.list", {"constraint": others, "max_entries": 1})["jobs"]
@@ -471,7 +491,7 @@ def hint_of_arrays(handle: InstanceHandle, asked: Iterable[Mapping[str, Any]]) -
         return
     for job in found:
         first = jobid_text(job["array"])
-        warn(f"{first} is one job of an array, and only that is waited for: {ARRAY}{first} would mean all of them")
+        warn(f"others of array {first} are not waited for: {ARRAY}{first} would mean all of its jobs")
 
 
 def check(templates: Sequence[Template]) -> list[dict[str, Any]]:
@@ -517,7 +537,9 @@ def _first_ones(texts: list[str]) -> list[str]:
     return texts[:REFUSALS_SHOWN_MAX] + ([f"and {more} more"] if more > 0 else [])
 
 
-def submit_array(handle: InstanceHandle, templates: Sequence[Template], after: After) -> int:
+def submit_array(
+    handle: InstanceHandle, templates: Sequence[Template], after: After, typed: Iterable[Mapping[str, Any]]
+) -> int:
     """Submit all copies of all templates that were checked, print their ids, and wait as wished: the exit status."""
     is_array = len(templates) > 1 or templates[0].is_copied
     ids: list[int] = []
@@ -547,7 +569,7 @@ def submit_array(handle: InstanceHandle, templates: Sequence[Template], after: A
         warn(f"not submitted: {name}: {fault}")
     if len(faults) > REFUSALS_SHOWN_MAX:
         warn(f"not submitted: {plural(len(faults) - REFUSALS_SHOWN_MAX, 'job')} more")
-    hint_of_arrays(handle, {id(template.options): template.options for template in templates}.values())
+    hint_of_arrays(handle, typed)
     status = 1 if faults else 0
     if not (after.quiet or after.as_json) and sys.stderr.isatty():
         show_notices(handle)
@@ -804,7 +826,7 @@ def submit(
         return 0
     with connect(uri) as handle:
         check_feasible(handle, jobspecs)
-        return submit_array(handle, [template], after)
+        return submit_array(handle, [template], after, [options])
 
 
 # ---- `submit --when`
@@ -883,7 +905,7 @@ def run(label_io: bool, pty: bool, uri: str | None, dry_run: bool, **options: An
     if dry_run:
         print_json(jobspec)
         return 0
-    with connect(uri) as handle, own_job(handle, jobspec, asked, _reason) as jobid:
+    with connect(uri) as handle, own_job(handle, jobspec, options, _reason) as jobid:
         show_notices(handle)
         return attach(handle, jobid, labelled=label_io, source=source, terminal=terminal)
 

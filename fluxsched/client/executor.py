@@ -163,6 +163,8 @@ class Executor(BaseExecutor):
         try:
             Jobspec.from_command(["true"], **self._options)
         except TypeError as fault:
+            if "unexpected keyword" not in str(fault):
+                raise
             wrong = str(fault).replace("Jobspec.from_command()", "Executor()")
             raise TypeError(f"{wrong}; the options are those of fluxsched.Jobspec.from_command") from None
         self._lock = threading.Lock()
@@ -213,7 +215,7 @@ class Executor(BaseExecutor):
             return work if isinstance(work, Jobspec) else dict(work)
         if isinstance(work, list | tuple):
             return Jobspec.from_command(work, **self._options)
-        remedy = f'["sh", "-c", {work!r:.80}]' if isinstance(work, str) else "a callable, a list of words or a jobspec"
+        remedy = f'["sh", "-c", {work[:80]!r}]' if isinstance(work, str) else "a callable, a list of words or a jobspec"
         raise InvalidValue(f"{work!r:.80} is no job: give {remedy}")
 
     def _call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Object:

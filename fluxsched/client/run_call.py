@@ -32,7 +32,10 @@ def main() -> int:
 
 def _pickled(has_returned: bool, value: object) -> tuple[bool, bytes]:
     try:
-        return has_returned, pickle.dumps((has_returned, value))
+        data = pickle.dumps((has_returned, value))
+        if not has_returned:
+            pickle.loads(data)  # exceptions with arguments of their own often cannot be made again
+        return has_returned, data
     except Exception as fault:
         return False, pickle.dumps((False, RuntimeError(f"{value!r:.200} cannot be sent back: {fault}")))
 

@@ -127,6 +127,13 @@ def _located(spec: str, directory: Path) -> str:
     return join_plugins(_located_class(policy, directory), [_located_plugin(each, directory) for each in plugins])
 
 
+def may_keep_accounts(specs: str) -> bool:
+    """Return whether a policy of `SPEC;QUEUE=SPEC;...` may have read `[fair]`: ours, or one in a file."""
+    general, own = split_queues(specs)
+    names = [name for spec in (general, *own.values()) for name in names_in(spec)]
+    return "fair" in names or any(map(is_file, names))
+
+
 def with_plugins(specs: str, plugins: Sequence[str]) -> str:
     """Return `SPEC;QUEUE=SPEC;...` with further plugins for the queues that have none of their own."""
     general, semicolon, own = specs.partition(";")

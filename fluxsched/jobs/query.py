@@ -30,7 +30,7 @@ from fluxsched.core.jobid import JOB_ATTRIBUTES, ended_text, format_f58, parse_j
 from fluxsched.core.reasons import WaitKind, Why
 from fluxsched.core.request import asked_text
 from fluxsched.core.resources import ResourceSet, grown, shrunk
-from fluxsched.core.text import shown
+from fluxsched.core.text import shown, some_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.jobs.dependencies import RESERVATION
 from fluxsched.jobs.job import HELD_PRIORITY, SENT, WAITING, Job, JobSummary
@@ -824,10 +824,10 @@ def _depends(job: JobSummary) -> Why:
     when = "not known: the jobs that it depends on come first" if len(times) < len(waits) else "its begin time"
     if any(one.startswith(f"{RESERVATION}=") for one in waits):
         when = "not before its reservation begins: see fluxsched reserve list"
-    named = ("begin-time" if one.startswith(BEGIN_TIME) else one for one in waits)  # dates are for the client's zone
+    named = ["begin-time" if one.startswith(BEGIN_TIME) else one for one in waits]  # dates are for the client's zone
     is_time = 0 < len(times) == len(waits)
     return Why(
-        "waits for its begin time" if is_time else f"waits for its dependencies: {', '.join(named)}",
+        "waits for its begin time" if is_time else f"waits for its dependencies: {some_of(named)}",
         "a job is scheduled once all its dependencies are met",
         when,
         max(times) if is_time else None,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fluxsched.core.batch import ADDRESS_KEY
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.text import counted
+from fluxsched.core.text import counted, some_of
 from fluxsched.errors import InvalidValue
 from fluxsched.views.words import duration_text, rounded, size_text, span_text, time_text
 
@@ -137,7 +137,7 @@ class JobRow(NamedTuple):
     def _holding_back(self) -> str:
         """Return the condition that keeps a job from waiting for resources; empty if there is none."""
         if self.info.get("dependencies") and self.info["state"] == "DEPEND":
-            return f"depends:{','.join(map(_readable, self.info['dependencies']))}"
+            return f"depends:{some_of(list(map(_readable, self.info['dependencies'])))}"
         return "held" if self.info.get("priority") == 0 or self.info["urgency"] == 0 else ""
 
     def _failure(self) -> str:

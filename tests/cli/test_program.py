@@ -156,6 +156,8 @@ def test_other_programs_options_are_answered_with_ours(cli) -> None:
         ("submit --array=1-3 true", "No such option '--array': use --cc."),
         ("batch --array=1-3 x.sh", "No such option '--array': use `fluxsched submit --cc`."),
         ("batch --cpus-per-task 2 x.sh", "No such option '--cpus-per-task': use --cores-per-slot."),
+        ("jobs -J x", "No such option '-J': use --name."),
+        ("cancel -J x", "No such option '-J': use --name."),
         ("jobs -S failed", "No such option '-S': use --filter."),
         ("resource list --array", "No such option"),
         ("resource drian", "No such command 'drian'"),

@@ -167,4 +167,4 @@ def test_an_option_for_words_repeats_few_of_the_wrong_ones(cli) -> None:
 def test_the_time_that_a_job_waits_for_is_a_date(cli, job) -> None:
     listed = {"jobs": [job(state="DEPEND", dependencies=["begin-time=1700000000.25", "after-ok=5"])]}
     done = cli("jobs", "-n", "-o", "{contextual_info}", answers={"job-manager.list": listed})
-    assert done.out == "depends:begin-time=2023-11-14T22:13:20,after-ok=5\n"
+    assert done.out == "depends:begin-time=2023-11-14T22:13:20, after-ok=5\n"

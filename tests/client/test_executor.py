@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import math
 import re
@@ -43,7 +44,7 @@ async def test_it_returns_what_calls_return_and_raise(run):
             executor.submit(int, "x").result()
         with pytest.raises(RuntimeError, match="cannot be sent back: cannot pickle"):
             executor.submit(threading.Lock).result()
-        with pytest.raises(fluxsched.JobError, match="exit code 1"):
+        with pytest.raises(RuntimeError, match=r"HTTPError 404: 'gone'.* cannot be sent back: "):
             executor.submit(exec, NOT_MADE_AGAIN).result()
         with pytest.raises(fluxsched.JobError, match="exit code 7"):
             executor.submit(exec, "import os; os._exit(7)").result()
@@ -122,6 +123,9 @@ async def test_what_cannot_be_a_job_is_refused_at_once(run):
             executor.submit(7)
         with pytest.raises(InvalidValue, match=re.escape("""give ["sh", "-c", 'echo hi']""")):
             executor.submit("echo hi")
+        with pytest.raises(InvalidValue) as refused:
+            executor.submit("echo '" + 100 * "x")
+        assert ast.literal_eval(str(refused.value).partition(": give ")[2])[:2] == ["sh", "-c"]
         with pytest.raises(InvalidValue, match="the call cannot be sent: cannot pickle"):
             executor.submit(print, threading.Lock())
 
@@ -137,3 +141,6 @@ def test_without_an_instance_it_says_so(tmp_path):
         TypeError, match=r"Executor\(\) got an unexpected .*'foo'; the options are those of fluxsched.Jobspec"
     ):
         fluxsched.Executor(f"ipc://{tmp_path}/none", foo=1)
+    with pytest.raises(TypeError) as wrong:
+        fluxsched.Executor(f"ipc://{tmp_path}/none", ntasks="a")
+    assert "the options are those of" not in str(wrong.value)

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.config.policies import check_policies, composed, fault_of, located, policies, policy_of
+from fluxsched.config.policies import (
+    check_policies,
+    composed,
+    fault_of,
+    located,
+    may_keep_accounts,
+    policies,
+    policy_of,
+)
 from fluxsched.config.reader import (
     LIVE,
     Config,
@@ -369,3 +377,14 @@ def test_the_example_says_what_its_comments_say():
         "debug": "interactive"
     }
     assert (config.queues["long"].duration_limit_s, config.queues["debug"].nodes_max) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("specs", "keeps"),
+    [
+        ("fair:half_life=1d|quota", True), ("easy;debug=fair", True), ("easy;debug=./mine.py:x=1", True),
+        ("builtin", False), ("easy|./night.py", False), ("easy;fair=fifo", False),
+    ],
+)  # fmt: skip
+def test_which_policies_may_keep_accounts(specs: str, keeps: bool) -> None:
+    assert may_keep_accounts(specs) is keeps

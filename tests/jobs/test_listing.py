@@ -17,6 +17,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import JOB_ATTRIBUTES
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.reasons import WaitKind
+from fluxsched.core.text import NAMES_TOLD
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.jobs.job import Job, JobSummary
 from fluxsched.jobs.query import (
@@ -230,6 +231,15 @@ def test_each_job_comes_once_whatever_ends_and_is_forgotten_meanwhile(world, see
         assert len(met) == len(set(met))
         assert set(met) <= there
         assert there & {*jobs.active, *jobs.inactive} <= set(met)
+
+
+def test_why_names_some_of_many_dependencies(world, spec):
+    for jobid in range(1, NAMES_TOLD + 3):
+        world.submit(jobid)
+    waits = [{"scheme": "afterok", "value": str(jobid)} for jobid in range(1, NAMES_TOLD + 3)]
+    world.submit(99, spec(dependencies=waits))
+    reason = world.why(99).reason
+    assert (reason.count("afterok="), reason.endswith(" and 2 more")) == (NAMES_TOLD, True)
 
 
 def test_why_has_a_rule_and_a_time_for_each_waiting_job(world, spec):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from fluxsched.cli.accounts import ADVISED_MAX, tree
 
 from ..sites import ACCOUNTS, FAIR_SETTINGS, account, fair, report, report_row
@@ -33,6 +35,13 @@ def test_a_user_who_is_called_like_a_bank_stands_below_it() -> None:
     assert [(line.info["path"], line.depth) for line in tree(accounts, FAIR_SETTINGS)] == [
         (["b"], 0), (["b", "z"], 1), (["b", "a"], 1), (["b", "b"], 1)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sampled_s", "said"), [(0.0, "no GPUs were sampled in this time\n"), (60.0, "")])
+def test_a_report_of_wasted_gpus_says_that_none_were_sampled(cli: Any, sampled_s: float, said: str) -> None:
+    answers = report(rows=[report_row("a", gpu_sampled_seconds=sampled_s)])
+    assert cli("report", "--by", "bank", "--waste=gpus", answers=answers).err == said
+    assert cli("report", "--by", "bank", "--waste=cores", answers=answers).err == ""
 
 
 def test_only_those_who_waste_most_gpus_are_advised(cli: Any) -> None:

@@ -66,24 +66,80 @@ def test_a_dependency_on_an_array_is_one_on_each_of_its_jobs(cli, words: str) ->
 def test_arrays_and_ranges_that_no_job_can_wait_for(cli) -> None:
     done = cli("submit", "--dependency=afterany:5..7", "true", answers={"job-manager.select": []})
     assert (done.code, "there is no job 5..7" in done.err) == (1, True)
-    many = {"job-manager.select": [{"ids": list(range(5, 6 + ANTECEDENTS_MAX))}]}
-    for text, wait in (("array=5", "--array 5"), ("5..900", "5..900")):
-        done = cli("submit", f"--dependency=afterok:{text}", "true", answers=dict(many))
-        assert f"{text} is 257 jobs, and a job can wait for 256: `fluxsched wait {wait} && fluxsched submit" in done.err
+
+
+@pytest.mark.parametrize(
+    ("dependencies", "size", "count", "remedy"),
+    [
+        ("afterok:array=5", 257, ANTECEDENTS_MAX + 1, "wait --array 5 && fluxsched submit ..."),
+        ("afterany:5..900", 257, ANTECEDENTS_MAX + 1, "wait 5..900; fluxsched submit ..."),
+        ("afternotok:array=5", 257, ANTECEDENTS_MAX + 1, "wait --array 5 || fluxsched submit ..."),
+        ("afterok:array=5:array=900", 200, 400, "wait --array 5 && fluxsched wait --array 900 && fluxsched submit ..."),
+        (
+            "afterok:array=5,after:array=900",
+            200,
+            400,
+            "wait --array 5; fluxsched wait --array 900; fluxsched submit ...",
+        ),
+    ],
+)
+def test_more_jobs_than_one_can_wait_for(cli, dependencies: str, size: int, count: int, remedy: str) -> None:
+    def select(request: dict) -> list[dict]:
+        first = request["constraint"].get("array", [5])[0]
+        return [{"ids": list(range(first, first + size))}]
+
+    done = cli("submit", f"--dependency={dependencies}", "true", answers={"job-manager.select": select})
+    assert f"this one would for {count}: `fluxsched {remedy}` waits for any number" in done.err
+    assert [topic for topic, _ in done.calls if topic == "job-manager.submit"] == []
+
+
+def test_an_array_and_one_job_more_than_one_can_wait_for(cli) -> None:
+    """A job of the array that is named again is no more."""
+    all_of_it = {"job-manager.select": [{"ids": list(range(5, 5 + ANTECEDENTS_MAX))}]}
+    done = cli("submit", "--dependency=afterok:array=5:9999", "true", answers=dict(all_of_it))
+    assert (done.code, "with array=5 this one would for 257" in done.err) == (1, True)
+    assert cli("submit", "--dependency=afterok:array=5:ƒ6", "true", answers=dict(all_of_it)).code == 0
+
+
+@pytest.mark.parametrize("array", ["5", "array=5"])
+def test_each_copy_waits_for_one_job_of_an_array(cli, array: str) -> None:
+    done = cli("submit", "--cc=1-3", f"--dependency=aftercorr:{array}", "true", answers=dict(ARRAY_OF_THREE))
+    assert done.code == 0, done.err
+    found = [each.raw["attributes"]["system"]["dependencies"] for each in specs(done)]
+    assert [(one["scheme"], parse_jobid(one["value"])) for [one] in found] == [("afterok", at) for at in (5, 6, 7)]
 
 
 def test_a_dependency_on_one_job_of_an_array_says_so(cli, job) -> None:
-    answers = {"job-manager.list": {"jobs": [job(id=6, array=5)]}, "submit_many": [9]}
-    said = "ƒ6 is one job of an array, and only that is waited for: array=ƒ6 would mean all of them\n"
+    listed = {"job-manager.list": {"jobs": [job(id=6, array=5)]}}
+    answers = {**listed, "submit_many": [9]}
+    said = "others of array ƒ6 are not waited for: array=ƒ6 would mean all of its jobs\n"
     for words in (("submit",), ("batch", "-n1", "--wrap")):
         done = cli(*words, "--dependency=afterok:5", "true", answers=dict(answers))
         assert (done.code, done.err.endswith(f": {said}")) == (0, True), done.err
     _, asked = [call for call in done.calls if call[0] == "job-manager.list"][-1]
     assert asked["constraint"]["and"][1:] == [{"array": [5]}, {"not": [{"id": [5]}]}]
-    many = ":".join(map(str, range(1, submit.HINTED_MAX + 2)))
-    done = cli("submit", f"--dependency=afterok:{many}", "true", answers=dict(answers))
+    inputs = list(map(str, range(1, submit.HINTED_MAX + 1)))
+    done = cli("bulksubmit", "--dependency=afterok:{}", "true", ":::", *inputs, answers=listed)
+    assert done.err.endswith(f": {said}")
     _, asked = [call for call in done.calls if call[0] == "job-manager.list"][-1]
-    assert asked["constraint"]["and"][1] == {"array": list(range(1, submit.HINTED_MAX + 1))}
+    jobids = list(range(1, submit.HINTED_MAX + 1))
+    assert asked["constraint"]["and"][1:] == [{"array": jobids}, {"not": [{"id": jobids}]}]
+
+
+@pytest.mark.parametrize("dependency", ["array=5", "5..7", "array=5:9"])
+@pytest.mark.parametrize("words", ["submit", "bulksubmit", "batch -n1 --wrap"])
+def test_who_names_an_array_is_not_told_that_there_is_one(cli, job, words: str, dependency: str) -> None:
+    answers = {**ARRAY_OF_THREE, "job-manager.list": {"jobs": [job(id=8, array=5)]}}
+    done = cli(*words.split(), f"--dependency=afterok:{dependency}", "true", answers=answers, stdin="x")
+    assert (done.code, done.err) == (0, "")
+
+
+def test_of_more_jobs_than_can_be_looked_at_nothing_is_said(cli, job) -> None:
+    """Some of them might be the others of an array that another command waits for."""
+    answers = {"job-manager.list": {"jobs": [job(id=8, array=5)]}}
+    inputs = list(map(str, range(1, submit.HINTED_MAX + 2)))
+    done = cli("bulksubmit", "--dependency=afterok:{}", "true", ":::", *inputs, answers=answers)
+    assert (done.code, done.err) == (0, "")
 
 
 FILES = ("--output={cc}.{{id}}", "--error=/tmp/e{cc}", "--input=/tmp/i{cc}")

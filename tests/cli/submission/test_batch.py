@@ -79,6 +79,8 @@ def test_batch_wrap_and_stdin(cli: Any, words: list[str], stdin: str | None, scr
     [
         (b"#!/bin/sh\n#flux: -N2x\n", "bad.sh: line 2: Invalid value for '-N' / '--nodes'"),
         (b"#!/bin/sh\n\n#flux: --nosuch\n", "bad.sh: line 3: No such option"),
+        (b"#!/bin/sh\n#flux: -J x\n", "bad.sh: line 2: No such option '-J': use --job-name."),
+        (b"#!/bin/sh\n#flux: --partition=b\n", "bad.sh: line 2: No such option '--partition': use --queue."),
         (b"#!/bin/sh\n#flux: -n2 foo\n", "bad.sh: line 2: 'foo' is not an option"),
         (b"#!/bin/sh\n#flux: --help\n", "bad.sh: line 2: --help is only for the command line"),
         (b'#!/bin/sh\n#flux: "-n2\n', "bad.sh: line 2: quote"),
