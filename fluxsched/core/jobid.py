@@ -169,7 +169,9 @@ ID_FORMS: Final[dict[str, Callable[[int], str]]] = {
 """Formats of `{{id.FORM}}` and `{{jobid.FORM}}`, by FORM."""
 JOB_TAGS: Final = ("id", "jobid", "name", "nnodes", "size", "ntasks")
 NODE_TAGS: Final = ("node.id", "node.name", "node.broker_rank", "node.cores", "node.gpus", "node.ncores")
-OWN_TAGS: Final = ("tmpdir", "hostfile")
+HOSTFILE: Final = "hostfile"
+"""Tag, and name in the job's directory, of the file for programs that start processes on all its hosts themselves."""
+OWN_TAGS: Final = ("tmpdir", HOSTFILE)
 """Tags of variables alone: the job's directory and a file in it."""
 TASK_TAGS: Final = ("taskid", "task.id", "task.rank", "task.index", "task.localid")
 
@@ -197,6 +199,11 @@ def check_outputs(output: str | None, error: str | None) -> None:
     for template, what in ((output, "output"), (error, "error")):
         if template is not None and "{{" in template:
             check_template(template, f"{what} {template[:80]!r}")
+
+
+def tags_of(template: str) -> list[str]:
+    """Return what stands in tags, known or not."""
+    return _TAG.findall(template)
 
 
 def has_tags(template: str) -> bool:

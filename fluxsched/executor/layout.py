@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from fluxsched.core.batch import ArchivedFile, is_nested, parse_archive, parse_nested
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.jobid import fill, format_f58, id_tag
+from fluxsched.core.jobid import HOSTFILE, fill, format_f58, id_tag, tags_of
 from fluxsched.core.jobspec import JobPart, Jobspec
 from fluxsched.core.request import Request
 from fluxsched.core.resources import Children, ResourceSet
@@ -529,10 +529,6 @@ def program_of(job: JobLaunch, resources: ResourceSet) -> JobTasks:
     return JobTasks([TaskBlock(ranks[0], 0, 1, all_of_it, words)], by_target=False)
 
 
-HOSTFILE = "hostfile"
-"""Tag, and name in the job's directory, of the file for programs that start processes on all its hosts themselves."""
-
-
 def unpack(job: JobLaunch, tags: Tags) -> None:
     """Write into the job's directory the files that it brings along, and the hostfile if a variable has its tag.
 
@@ -541,7 +537,8 @@ def unpack(job: JobLaunch, tags: Tags) -> None:
     if tags.tmpdir is None or not (job.jobspec.files or job.jobspec.templates):
         return
     files = list(parse_archive(job.jobspec.files))
-    if any(HOSTFILE in value for value in job.jobspec.templates.values()):
+    is_wanted = any(HOSTFILE in tags_of(value) for value in job.jobspec.templates.values())
+    if is_wanted and all(file.path != HOSTFILE for file in files):
         files.append(ArchivedFile(HOSTFILE, stat.S_IFREG | 0o600, tags.hosts.encode()))
     if files:
         try:

@@ -224,8 +224,11 @@ class Link:
         self._worst = PriorityHeap()
         self._displaced: Job | None = None
 
-    def free(self, jobid: int, R: dict[str, Any], final: bool, out: list[Effect]) -> None:  # noqa: N803 - RFC 20's name
-        """Send a free now, or once the scheduler is ready: RFC 27 sends it nothing before."""
+    def free(self, jobid: int, R: Any, final: bool, out: list[Effect]) -> None:  # noqa: N803 - RFC 20's name
+        """Send a free, with R as messages have it (`SentR`), now or once the scheduler is ready.
+
+        RFC 27 sends it nothing before.
+        """
         free = FreeRequest(jobid, R, final)
         if self.ready:
             out.append(ToScheduler(self.scheduler, free))
@@ -522,7 +525,8 @@ class Lifecycle:
         """Give the job its grant, which is recorded already; its shells start after commit."""
         job.request = NO_REQUEST
         job.grant(R, grant)
-        context = {"annotations": annotations} if (annotations := job.annotations) else {}
+        noted = job.annotations  # not `annotations`: compiled code takes that for the import of this name
+        context = {"annotations": noted} if noted else {}
         self.log(job, "alloc", context, R=R)
         job.executing = True
         job.queue.running += 1
@@ -551,7 +555,7 @@ class Lifecycle:
         unknown = link.growing.get(job.id, EMPTY) if link is not None and link.growing else EMPTY
         known = given - unknown
         assert job.packed_r is not None, "a job that holds targets has its R"
-        remainder = self._sent_r(job.packed_r) if whole and not unknown else job.remainder(known)
+        remainder: Any = self._sent_r(job.packed_r) if whole and not unknown else job.remainder(known)
         was_last = final or job.held == given | unknown
         self.log(job, "release", {"ranks": "all" if whole else str(given), "final": final})
         # the record first: the scheduler's next grant of these cores may come at once

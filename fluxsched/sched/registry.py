@@ -175,9 +175,9 @@ def says(policy: object) -> str:
     the name of the policy that it runs (`inner`) in place of that of the option.
     """
     lines = (inspect.getdoc(policy if isinstance(policy, type) else type(policy)) or "").splitlines()
-    first, inner = lines[0] if lines else "", getattr(policy, "inner", None)
-    if inner is not None:
-        first = first.replace(f"`{getattr(policy, 'INNER', '')}`", inner.name)
+    first, option = lines[0] if lines else "", getattr(policy, "INNER", "")
+    if option and isinstance(inner := getattr(getattr(policy, "inner", None), "name", None), str):
+        first = first.replace(f"`{option}`", inner)
     return first.replace("`", "")
 
 

@@ -529,7 +529,10 @@ def look_at(module: ResourceModule, manager: JobManager, counts: JobCounts, arri
     have not failed.
     """
     states = target_states(module)[0]
+    arriving &= states["offline"]
     states["offline"] -= arriving
+    states["drained"] |= arriving & module.drained
+    states["spare"] |= arriving & module.spares.all - module.drained
     cores = cores_by_state(module.resources, states, manager.grants.busy("core"))
     queues = {queue.name or "": (queue.active - queue.running, queue.running) for queue in manager.queues}
     return Moment(cores, queues, counts.for_history())

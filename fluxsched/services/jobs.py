@@ -656,6 +656,8 @@ class JobService:
     def _list(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.ListRequest)
         query = list_query(wanted, self._router.permissions.sees_only(request), self._targets)
+        if wanted.order in ("newest", "active") and wanted.descending:
+            raise InvalidValue(f"descending: the order {wanted.order} has one direction, only attributes have two")
         if wanted.order == "newest":
             if wanted.start:
                 raise InvalidValue("start: a list from a job on has an `order` of its jobs: active, or an attribute")
@@ -666,7 +668,8 @@ class JobService:
 
     def _in_order(self, wanted: msg.ListRequest, query: JobQuery) -> Iterator[Listing | None]:
         """Look for the first jobs up to the last that is wanted."""
-        query = query._replace(max_entries=wanted.start + query.max_entries)
+        shown = query.max_entries if wanted.order == "active" else min(query.max_entries, msg.LIST_SORTED_MAX)
+        query = query._replace(max_entries=wanted.start + shown)
         if wanted.order == "active":
             return running_first(self._manager.jobs, query)
         now_s = self._turns.wall_s

@@ -437,6 +437,10 @@ def pack_events(events: Sequence[Event]) -> bytearray:
     return bytearray(_pack(flat))
 
 
+_OURS: Final = frozenset(["submit", "priority", "start", "finish", "release", "flux-restart"])
+"""Events whose contexts are made here, and so are equal only if they are the same: of others' values 1 equals true."""
+
+
 class EventPacker:
     """Packs stretches of events; equal ones, which jobs that are handled in one turn mostly log, once."""
 
@@ -446,6 +450,9 @@ class EventPacker:
 
     def pack(self, events: Sequence[Event]) -> bytearray:
         """Return the stretch as `pack_events` does; neither may be changed afterwards."""
+        for event in events:
+            if event.get("context") is not None and event["name"] not in _OURS:
+                return pack_events(events)
         name = events[0]["name"]
         known = self._last.get(name)
         if known is None or known[0] != events:

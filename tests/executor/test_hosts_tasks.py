@@ -243,6 +243,13 @@ async def test_each_host_has_a_file_with_the_hosts_of_all_tasks(site):
     assert site.printed() == dict.fromkeys(range(6), b"n0\nn0\nn1\nn1\nn2\nn2\n")
 
 
+async def test_a_file_of_the_job_may_have_the_name_of_the_hostfile(site):
+    templates = {"MINE": "{{tmpdir}}/hostfile", "HOSTS": "{{hostfile}}"}
+    site.run('cat "$MINE" "$HOSTS"', templates=templates, files={"hostfile": script_file("mine\n")})
+    assert (await site.ended(), site.printed(stream="stderr")) == (0, {})
+    assert site.printed() == dict.fromkeys(range(6), b"mine\nmine\n")
+
+
 async def test_input_reaches_all_tasks_or_one(site):
     site.run(f"cat; {UNTIL_GO}", environment=go(site))
     await site.until(lambda: site.reported("opened"))

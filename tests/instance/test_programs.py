@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fluxsched.config.discovery import discover
+from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58, parse_jobid
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.programs import OUTPUT_BYTES_MAX
@@ -20,6 +21,7 @@ from fluxsched.errors import FluxschedError
 from fluxsched.instance.instance import Instance
 from fluxsched.jobs.states import EPILOG_FINISH
 from fluxsched.services.health import TIMEOUTS_MAX
+from fluxsched.services.history import look_at
 from fluxsched.system.processes import children_of, stat_of
 from tests.r import r_of
 from tests.site import WAIT_S, World
@@ -392,6 +394,11 @@ async def test_hosts_whose_first_check_runs_are_no_failures_in_reports(
     client = await world.client(instance)
     await eventually(lambda: len(site.noted) == 2)
     during = await client.report()
+    await client.drain("1", "fan")
+    module, effects = instance.resource.module, instance.effects
+    cores = look_at(module, effects.manager, effects.counts, Idset.parse("0-1")).cores
+    assert {state: count for state, count in cores.items() if count} == {"free": 1, "drained": 1}
+    await client.undrain("1")
     Path(f"{site.notes}.go").touch()
     await eventually(lambda: str(instance.resource.module.usable("default")) == "0-1")
     for report in (during, await client.report()):

@@ -9,7 +9,7 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched import policy
 from fluxsched.sched.loading import SPEC_CHARS_MAX, parse_spec
 from fluxsched.sched.policy import Option, Skips, Start
-from fluxsched.sched.registry import check_class, find, make
+from fluxsched.sched.registry import check_class, find, make, says
 from tests.sched.site import Bench, limit, under_fair
 
 NEWCOMER = Path(__file__).parents[2] / "examples" / "policy_smallest.py"
@@ -98,6 +98,16 @@ class Loose:
 def test_the_check_says_what_it_has_and_should_have(cls, words):
     with pytest.raises(InvalidValue, match=words):
         check_class(cls)
+
+
+class Nested:
+    """Runs `inner` policies, of its own kind."""
+
+    inner: ClassVar[list[int]] = [1, 2]
+
+
+def test_a_policy_may_have_an_inner_of_its_own():
+    assert says(Nested()) == says(Nested) == "Runs inner policies, of its own kind."
 
 
 PARSED = """

@@ -16,6 +16,7 @@ from fluxsched.core.jobspec import ARRAY_JOBS_MAX, Jobspec
 from fluxsched.errors import RPCError
 from fluxsched.jobs import query
 from fluxsched.protocol import framing
+from fluxsched.protocol.messages import jobs as messages
 from fluxsched.protocol.messages.instance import REASONS_MAX
 from fluxsched.protocol.messages.jobs import LIST_START_MAX, QUEUE_WAITING_MAX, ListRequest
 from fluxsched.services import job_streams, jobs
@@ -503,7 +504,18 @@ async def test_a_list_in_an_order_has_pages_and_the_count_of_all(world):
     assert await page(order="active", start=LIST_START_MAX) == ([], 3)
     assert (await peer.refused("job-manager.list", {"order": "id", "start": LIST_START_MAX + 1}))[0] == errno.EPROTO
     assert (await peer.refused("job-manager.list", {"order": "colour"}))[0] == errno.EPROTO
-    assert (await peer.refused("job-manager.list", {"start": 1}))[0] == errno.EINVAL
+    for wrong in ({"start": 1}, {"descending": True}, {"order": "active", "descending": True}):
+        assert (await peer.refused("job-manager.list", wrong))[0] == errno.EINVAL
+
+
+async def test_a_list_in_the_order_of_an_attribute_has_a_limit_of_its_own(world, monkeypatch):
+    assert messages.LIST_SORTED_MAX == 5_000
+    monkeypatch.setattr(messages, "LIST_SORTED_MAX", 2)
+    peer = world.second(await world.instance())
+    ids = [(await peer.ok("job-manager.submit", {"jobspec": SLEEP, "urgency": 0}))["id"] for _ in range(3)]
+    for more, expected in (({}, ids[:2]), ({"start": 1}, ids[1:]), ({"max_entries": 1}, ids[:1])):
+        found = await peer.ok("job-manager.list", {"order": "id", "max_entries": 0, **more})
+        assert ([job["id"] for job in found["jobs"]], found["count"]) == (expected, 3)
 
 
 async def test_a_watch_response_has_few_events(world, monkeypatch):

@@ -124,6 +124,15 @@ def test_equal_stretches_of_events_are_packed_once():
         assert unpack_events(bytes(found)) == ended(time_s, status)
 
 
+def test_values_of_users_are_packed_as_they_are():
+    """1 equals true, which a memo or the annotations of a grant may have."""
+    packer = EventPacker()
+    for name, key in (("memo", "ok"), ("alloc", "annotations"), ("start", "memo")):
+        for value in (1, True, 1.0):
+            events = [{"timestamp": 1.5, "name": name}, {"timestamp": 1.5, "name": "memo", "context": {key: value}}]
+            assert repr(unpack_events(bytes(packer.pack(events)))) == repr(events)
+
+
 @pytest.mark.parametrize("number", [-1, len(NAMES), None, "submit", 1.0])
 def test_what_is_no_number_of_an_event_is_none(number):
     """-1 was read as the last name that there is."""

@@ -193,6 +193,8 @@ class UpdateRequest(Payload, frozen=True):
     updates: dict[str, Any]
 
 
+LIST_SORTED_MAX = 5_000
+"""Jobs of one list in the order of an attribute: all that are shown are sorted in one step."""
 LIST_START_MAX = 5_000
 """Jobs that a list in an order may leave out before its first: they are sorted, too, for some 20 ms at a time."""
 ListOrder = Literal[
