@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 from textual import events
-from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
@@ -102,6 +102,8 @@ class TopApp(App[None], inherit_bindings=False):
         self.pacer = Pacer(self._draw)
         self.followed = Followed(follower, self.say_fault)
         self._rects: Mapping[str, Rect] = {}
+        self._known_s = SystemClock.wall_s()
+        """The time that run times are shown of: it stands still while the instance is lost, and so do they."""
 
     def get_default_screen(self) -> Screen[None]:
         """Return the screen of this application."""
@@ -214,11 +216,13 @@ class TopApp(App[None], inherit_bindings=False):
         """Give the panes what is known; drawing is the caller's."""
         now_s = SystemClock.wall_s()
         picture = self.picture
+        if picture.lost is None:
+            self._known_s = now_s
         self.figures.figures = picture.figures(now_s)
         self.figures.clock = time_text(now_s, "%H:%M:%S")
         self.jobs.fill(
             [
-                JobRow(info, now_s, str(info.get("reason") or ""), is_ascii=not self.settings.look.is_unicode)
+                JobRow(info, self._known_s, str(info.get("reason") or ""), is_ascii=not self.settings.look.is_unicode)
                 for info in picture.rows()
             ]
         )
@@ -236,6 +240,7 @@ class TopApp(App[None], inherit_bindings=False):
         left_out = self.picture.jobs.get("left_out") or 0
         shown = len(self.jobs.rows)
         words = [f"{shown:,} of {shown + left_out:,}" if left_out else f"{shown:,}"]
+        words = words if self.picture.lost is None else []
         words += ["all states"] if self.every_state else []
         words += [f"filter: {self.filter_text}"] if self.filter_text else []
         return "  ".join(words)
@@ -432,8 +437,13 @@ def run_screen(
     is_unicode: bool,
 ) -> None:
     """Show the instance at `uri`, else the newest one, on this terminal."""
-    for digit in "0123456789-=":  # Esc and a digit would be a character, as Option and the digit are in one terminal
-        cast(dict[str, object], ANSI_SEQUENCES_KEYS).pop(f"\x1b{digit}", None)
+    with suppress(ImportError):  # private to Textual: where it has moved, these stay characters
+        from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
+
+        for (
+            digit
+        ) in "0123456789-=":  # Esc and a digit would be a character, as Option and the digit are in one terminal
+            cast(dict[str, object], ANSI_SEQUENCES_KEYS).pop(f"\x1b{digit}", None)
     for name in ("COLUMNS", "LINES"):  # where a shell exports them, Textual takes them for the size for ever
         os.environ.pop(name, None)
     look = TerminalLook(is_colourful, is_unicode)

@@ -336,7 +336,7 @@ class FiguresBar(Pane):
 
     def _amounts(self, width: int) -> Strip:
         amounts = self.figures.amounts
-        if not amounts:
+        if not amounts or self.lost is not None:
             return Strip.blank(width)
         each = min(width // len(amounts) - 1, BAR_WIDTH_MAX)
         runs: list[Run] = []

@@ -392,11 +392,17 @@ def _legends(
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    lines: list[Any] = [Line2D([], [], color=colours[result.title], label=result.title) for result in results]
-    lines.append(Line2D([], [], **USABLE, label="usable"))
-    if any(True for result in results for _ in reduced_times(result, result.end_s)):
+    has_lines = "time" in parts or "waits" in parts
+    drawn = results if has_lines else []
+    lines: list[Any] = [Line2D([], [], color=colours[result.title], label=result.title) for result in drawn]
+    if "time" in parts:
+        lines.append(Line2D([], [], **USABLE, label="usable"))
+    is_shaded = "time" in parts or has_charts
+    if is_shaded and any(True for result in results for _ in reduced_times(result, result.end_s)):
         lines.append(Patch(**REDUCED, label="part not usable"))
-    figure.legend(handles=lines, loc="outside right upper", title="policies", alignment="left")
+    if lines:
+        title = "policies" if has_lines else None
+        figure.legend(handles=lines, loc="outside right upper", title=title, alignment="left")
     if has_charts:
         named = [Patch(color=colour, label=name) for _, name, colour in WAITS]
         figure.legend(handles=named, loc="outside right center", title="jobs that waited", alignment="left")

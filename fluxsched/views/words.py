@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
+from math import floor
 from typing import Any
 
 MILLISECONDS_BELOW_S = 0.1
@@ -58,11 +59,12 @@ def span_text(duration_s: float) -> str:
     """
     if duration_s == float("inf"):
         return "infinity"
+    all_s = floor(duration_s + 0.5)  # as Math.round: `round` takes half a second to the even one
     for (unit_s, unit), (part_s, part) in pairwise((*_UNITS, (1, "s"))):
-        if round(duration_s) >= unit_s:
-            whole, rest = divmod(round(duration_s) // part_s, unit_s // part_s)
+        if all_s >= unit_s:
+            whole, rest = divmod(all_s // part_s, unit_s // part_s)
             return f"{whole}{unit}{f' {rest}{part}' if rest else ''}"
-    return f"{rounded(duration_s * 1000)}ms" if 0 < duration_s < 1 else f"{round(duration_s)}s"
+    return f"{rounded(duration_s * 1000)}ms" if 0 < duration_s < 1 else f"{all_s}s"
 
 
 def size_text(size_bytes: float) -> str:

@@ -33,9 +33,10 @@ from fluxsched.core.request import Count
 from fluxsched.core.role import Role, parse_role
 from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded
+from fluxsched.protocol.messages.jobs import LIST_START_MAX
 from fluxsched.protocol.topics import least_of
 from fluxsched.system.clock import SystemClock, local_moment
-from fluxsched.views.feeds import ROWS_MAX
+from fluxsched.views.feeds import ROWS_MAX, ROWS_USUAL
 from fluxsched.views.follower import Follower, Subscription, TooManyFeeds, ViewMessage
 from fluxsched.views.machine import states_table
 from fluxsched.views.words import iso_text, span_text, user_name
@@ -249,7 +250,7 @@ def templates() -> Environment:
         trim_blocks=True,
     )  # fmt: skip
     found.filters |= {"moment": local_moment, "duration": span_text, "size": _size, "printable": printable}
-    found.globals["TIMES"] = TIMES
+    found.globals |= {"TIMES": TIMES, "ROWS_USUAL": ROWS_USUAL, "LIST_START_MAX": LIST_START_MAX}
     return found
 
 

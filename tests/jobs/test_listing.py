@@ -314,7 +314,9 @@ def test_jobs_are_sorted_by_an_attribute_and_those_without_one_are_last(full):
     assert found("id") == [1, 2, 3, 4, 5, 6]
     assert found("id", descending=True, count=2) == [6, 5]
     assert found("name") == [job.id for job in sorted(jobs, key=lambda job: (job.name, job.id))]
-    assert found("state") == [*found("state")[:2], 4, *found("state")[3:]]
+    states = [full.manager.jobs.find(jobid).state for jobid in found("state")]
+    assert states == sorted(states)
+    assert len(set(states)) == 3
     assert [found("runtime")[3:], found("runtime", descending=True)[3:]] == [[3, 5, 6], [6, 5, 3]]
     assert found("runtime", descending=True)[0] == 4, "it still runs"
     assert set(found("waited", descending=True)[:2]) == {5, 6}, "they still wait"

@@ -13,6 +13,7 @@ import pytest
 
 from fluxsched.core.jobfields import WHEN_MAX
 from fluxsched.errors import RPCError
+from fluxsched.protocol.messages.jobs import LIST_START_MAX
 from fluxsched.views.feeds import ROWS_MAX
 from fluxsched.web.pages import CSV_COLUMNS
 
@@ -45,6 +46,32 @@ async def test_jobs_have_their_time_and_start(page: Any) -> None:
     ]  # fmt: skip
     assert cells(body, "ƒ3")[7:9] == ["2", ""]
     assert re.fullmatch(r"needs 3 targets · starts 2033-05-1\d .*", cells(body, "ƒ3")[-1])
+
+
+def links(body: str) -> dict[str, str]:
+    """Where the links to other pages lead, which stand there for readers without script."""
+    found = re.findall(r'<a href="/jobs\?([^"]*)">(‹ Previous|Next ›)</a>', body)
+    return {words: address for address, words in found}
+
+
+@pytest.mark.parametrize(("query", "shown", "left", "said", "expected"), [
+    ("", 0, 0, "0 jobs shown", {}),
+    ("", 1, 0, "1 job shown", {}),
+    ("", 2, 1498, "1–2 of 1,500 jobs shown", {"Next ›": "start=2"}),
+    ("max_entries=1&start=3", 1, 4, "job 4 of 5 shown", {
+        "‹ Previous": "max_entries=1&amp;start=2", "Next ›": "max_entries=1&amp;start=4"}),
+    ("start=2099", 0, 1500, "0 of 1,500 jobs shown", {"‹ Previous": "start=1400"}),
+    (f"start={LIST_START_MAX - 2}", 2, 9000, "4,999–5,000 of 9,002 jobs shown", {
+        "‹ Previous": "start=4798", "Next ›": "start=5000"}),
+    (f"start={LIST_START_MAX}", 2, 9000, "5,001–5,002 of 9,002 jobs shown", {"‹ Previous": "start=4800"}),
+])  # fmt: skip
+async def test_pages_of_jobs_lead_to_those_that_can_be_reached(
+    page: Any, query: str, shown: int, left: int, said: str, expected: dict[str, str]
+) -> None:
+    page.follower.wholes["jobs"] = {"jobs": [JOB] * shown, "order": [], "left_out": left}
+    body = (await page.ask(f"GET /jobs?{query}")).body
+    assert re.findall(r'id="jobs-note"[^>]*>(.*)</p>', body) == [said]
+    assert links(body) == expected
 
 
 async def test_jobs_are_a_file_for_spreadsheets_without_formulas(page: Any) -> None:

@@ -42,8 +42,9 @@ class History {
     this.report = new Table(root.querySelector("#report"), (row) => row.name, [
       (row) => row.name || "none", numbers((row) => row.jobs), hours((row) => row.core_seconds),
       { show: (row) => bar(row.core_seconds / this.most) }, hours((row) => row.gpu_seconds),
-      { value: (row) => row.gpu_busy_seconds / row.gpu_sampled_seconds || 0, show: ({ gpu_busy_seconds: busy, gpu_sampled_seconds: all }) => (all ? `${Math.round((100 * busy) / all)}%` : ""), text: (part) => part.toFixed(3) },
-      durations((row) => row.wait_mean), durations((row) => row.wait_p50), durations((row) => row.wait_p95), numbers((row) => row.jobs - (row.results.completed ?? 0)),
+      parts((row) => row.gpu_busy_seconds, (row) => row.gpu_sampled_seconds),
+      durations((row) => row.wait_mean), durations((row) => row.wait_p50), durations((row) => row.wait_p95),
+      numbers((row) => row.jobs - (row.results.completed ?? 0)),
     ], { noun: "name" });
     this.outages = new Table(root.querySelector("#outages table"), ([ranks, state, from]) => `${ranks} ${state} ${from}`, [
       ([ranks]) => ranks, numbers(([ranks]) => sizeOf(ranks)), ([, state]) => state, times(([, , from]) => from),
@@ -51,7 +52,7 @@ class History {
     ]);
     this.steps = new Table(root.querySelector("#steps table"), (step) => step.when, [
       times((step) => step.when), numbers((step) => Math.round(step.used)),
-      { value: (step) => step.used / step.usable || 0, show: ({ used, usable }) => (usable ? `${Math.round((100 * used) / usable)}%` : ""), text: (part) => part.toFixed(3) },
+      parts((step) => step.used, (step) => step.usable),
       numbers((step) => rounded(step.running)), numbers((step) => rounded(step.waiting)), numbers((step) => step.started),
       durations((step) => step.median), durations((step) => step.p95),
     ], { noun: "step" });
@@ -79,7 +80,9 @@ class History {
       begin: since, end: until, now, panels: panelsOf(samples),
       spans: outages(samples),
     });
-    setText(this.note, samples.t.length ? `Steps of ${duration(samples.step)}: cores and numbers of jobs are their means. Shaded: targets out of use, the stronger the more.` : "Nothing was sampled in this time yet: the instance samples once a minute.");
+    const means = `Steps of ${duration(samples.step)}: cores and numbers of jobs are their means.`;
+    setText(this.note, samples.t.length ? `${means} Shaded: targets out of use, the stronger the more.`
+      : "Nothing was sampled in this time yet: the instance samples once a minute.");
   }
 }
 
@@ -87,6 +90,13 @@ function hours(seconds) {
   const value = (row) => (seconds(row) ?? 0) / 3600;
   const show = (row) => (value(row) && value(row) < 100 ? value(row).toFixed(1) : number(Math.round(value(row))));
   return { value, show, text: (known) => known.toFixed(3) };
+}
+
+/** A column of parts of a whole; without the whole, the part is not known. */
+function parts(some, all) {
+  const value = (row) => (all(row) ? some(row) / all(row) : null);
+  const show = (row) => (value(row) === null ? "" : `${Math.round(100 * value(row))}%`);
+  return { value, show, text: (part) => part.toFixed(3) };
 }
 
 /** Phases of one outage as one, such as "draining, drained", which has the beginning of the first. */

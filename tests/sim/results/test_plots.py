@@ -10,7 +10,7 @@ import pytest
 from fluxsched.errors import InvalidValue
 from fluxsched.sim import Trace, generate, run
 from fluxsched.sim.commands import StudyOptions, simulate
-from fluxsched.sim.plots import check_path, plot
+from fluxsched.sim.plots import WAITS, check_path, plot
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +48,24 @@ def test_formats(small, tmp_path, name, begins):
         assert path.read_bytes() == first
 
 
-@pytest.mark.parametrize(("part", "labels"), [
-    ("time", {"cores in use", "jobs waiting"}), ("targets", {"target"}),
-    ("waits", {"part of the jobs", "wait [s]: median to 95 %"}),
+@pytest.mark.parametrize(("part", "labels", "legends"), [
+    ("time", {"cores in use", "jobs waiting"}, {"policies": ["fifo", "firstfit", "usable"]}),
+    ("targets", {"target"}, {"jobs that waited": [name for _, name, _ in WAITS]}),
+    ("waits", {"part of the jobs", "wait [s]: median to 95 %"}, {"policies": ["fifo", "firstfit"]}),
 ])  # fmt: skip
-def test_a_part_is_drawn_alone(study, figure, part, labels):
+def test_a_part_is_drawn_alone(study, figure, part, labels, legends):
     from fluxsched.sim.plots import draw
 
     alone = draw(*study, [part])
     assert {axes.get_ylabel() for axes in alone.axes if axes.get_ylabel()} == labels
     assert 0 < len(alone.axes) < len(figure.axes)
     assert alone.get_figheight() < figure.get_figheight()
+    assert _legends(alone) == legends
+    assert _legends(figure).keys() == {"policies", "jobs that waited"}
+
+
+def _legends(figure):
+    return {one.get_title().get_text(): [text.get_text() for text in one.get_texts()] for one in figure.legends}
 
 
 def test_without_targets_there_is_no_chart_of_them(trace_of):

@@ -130,7 +130,7 @@ def test_the_instance_sorts_all_jobs_and_gives_a_page_of_them(browser: Any, jobs
     assert not browser.script("button('‹ Previous')")
     browser.button("Next ›").click()
     browser.until(f"{NAMES}.join() === arguments[0] && location.search.includes('start=1')", all_names[1])
-    browser.said("#jobs-note", "2–2 of 3 jobs shown")
+    browser.said("#jobs-note", "job 2 of 3 shown")
     browser.find("#jobs-table tbody input").click()
     browser.button("Next ›").click()
     browser.until(f"{NAMES}.join() === arguments[0]", all_names[0])
@@ -144,6 +144,10 @@ def test_the_instance_sorts_all_jobs_and_gives_a_page_of_them(browser: Any, jobs
     browser.said("#view .empty", "No job is on this page any more")
     browser.button("‹ Previous").click()
     browser.until(f"{NAMES}.length === 3 && location.search === ''")
+    browser.open("/jobs?start=5000&max_entries=2&order=-name")
+    browser.said("#jobs-note", "0 of 3 jobs shown")
+    browser.button("‹ Previous").click()
+    browser.until(f"{NAMES}.join() === arguments[0] && location.search.includes('start=2')", all_names[0])
 
 
 def test_a_job_shows_its_record_events_and_output_as_text(browser: Any, jobs: dict[str, str]) -> None:

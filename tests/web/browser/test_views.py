@@ -180,7 +180,23 @@ def test_the_history_is_charts_and_tables(browser: Any, show: Show) -> None:
     assert report == [MARKUP, "5", "2.0", "", "0", "25%", "1m 1s", "", "1m 30s", "1"]
     browser.said("#outages tbody", "3-108drained")
     assert browser.script("all('#steps tbody tr').length") == 30
+    keys = "all('.panel-chart:first-child .key').map(key => key.getBoundingClientRect().top)"
+    assert browser.script(f"new Set({keys}).size") == 1, "one line"
     assert browser.grave_faults() == []
+
+
+def test_a_part_of_nothing_is_not_known_and_sorted_last(browser: Any, show: Show) -> None:
+    shown = history(2)
+    [row] = shown["report"]["rows"]
+    shown["report"]["rows"] = [
+        {**row, "name": "none", "gpu_busy_seconds": 0.0, "gpu_sampled_seconds": 0.0}, row,
+        {**row, "name": "idle", "gpu_busy_seconds": 0.0},
+    ]  # fmt: skip
+    show("history", shown)
+    busy = "all('#report tbody tr').map(row => row.children[5].textContent).join()"
+    browser.until(f"{busy} === ',25%,0%'")
+    browser.script("all('#report th button')[4].click()")
+    browser.until(f"one('#report th:nth-child(6)').ariaSort === 'ascending' && {busy} === '0%,25%,'")
 
 
 COLOURS_OF_PICTURE = """

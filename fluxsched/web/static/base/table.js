@@ -17,7 +17,10 @@ const ORDER = new Intl.Collator("en", {numeric: true});
  * fills the cell. What `passes` with time is shown anew by each `show` and `tick`; an `optional` column is seen only if a
  * row has a value. `order` is what a server that sorts calls the column.
  * @template Row
- * @typedef {{order?: string, value?: (row: Row) => any, show?: (row: Row) => any, text?: (value: any) => string, unit?: string, passes?: boolean, optional?: boolean}} Column
+ * @typedef {{
+ *   order?: string, value?: (row: Row) => any, show?: (row: Row) => any, text?: (value: any) => string, unit?: string,
+ *   passes?: boolean, optional?: boolean,
+ * }} Column
  */
 
 const isKnown = (value) => value !== null && value !== undefined && value !== "";
@@ -59,12 +62,16 @@ export class Table {
   /**
    * Rows are known by `key(row)`; columns are those of the headings, plain functions where the value is shown as it is.
    * Options: `noun` of a row; `said`, an element that says how many there are, with the tools after it; `pages` of a server
-   * that sorts: its parameters (`order`, `start`, `max_entries`) now, how others are asked for, and the greatest start; `isTree`:
-   * rows have one order; `drawn()` is called after each change, `filled(line, row)` of each row.
+   * that sorts: its parameters (`order`, `start`, `max_entries`) now, how others are asked for, and the greatest start;
+   * `isTree`: rows have one order; `drawn()` is called after each change, `filled(line, row)` of each row.
    * @param {HTMLTableElement} table
    * @param {(row: Row) => any} key
    * @param {(Column<Row> | ((row: Row) => any))[]} columns
-   * @param {{noun?: string, said?: HTMLElement, pages?: {params: () => Record<string, any>, ask: (params: object) => Promise<string | null>, reach: number}, isTree?: boolean, hasFile?: boolean, drawn?: () => void, filled?: (line: HTMLTableRowElement, row: Row) => void}} options
+   * @param {{
+   *   noun?: string, said?: HTMLElement, isTree?: boolean, hasFile?: boolean, drawn?: () => void,
+   *   pages?: {params: () => Record<string, any>, ask: (params: object) => Promise<string | null>, reach: number},
+   *   filled?: (line: HTMLTableRowElement, row: Row) => void,
+   * }} options
    */
   constructor(table, key, columns, options = {}) {
     this.table = table;
@@ -153,8 +160,12 @@ export class Table {
     const {noun, said, pages} = this.options, total = this.rows.size + this.left, {start, size} = this.page();
     const isPart = shown.length < total, next = start + size;
     const part = pages && shown.length ? `${number(start + 1)}–${number(start + shown.length)}` : number(shown.length);
-    const more = !pages ? this.left && this.order() && ", sorted among themselves" : next < total && next > pages.reach && ": others are found by filters, or in another order";
-    setText(this.said, said || isPart ? `${isPart ? `${part} of ` : ""}${count(total, noun)} shown${more || ""}` : "");
+    const isBeyond = pages && next < total && next > pages.reach;
+    const more = isBeyond ? ": others are found by filters, or in another order"
+      : !pages && this.left && this.order() ? ", sorted among themselves" : "";
+    const all = count(total, noun), one = `${noun} ${number(start + 1)} of ${number(total)}`;
+    const words = !isPart ? all : pages && shown.length === 1 ? one : `${part} of ${all}`;
+    setText(this.said, said || isPart ? `${words} shown${more}` : "");
     reveal(this.more, this.rows.size > this.size);
     reveal(this.previous, start > 0);
     reveal(this.next, Boolean(pages) && next < total && next <= pages.reach);
@@ -231,7 +242,8 @@ export class Table {
 
   addOrder() {
     for (const [at, heading] of this.headings.entries()) {
-      if (this.orders[at]) heading.replaceChildren(element("button", {type: "button", class: "quiet", title: "Sort by this", onclick: () => this.sortBy(this.orders[at])}, ...heading.childNodes));
+      const sort = {type: "button", class: "quiet", title: "Sort by this", onclick: () => this.sortBy(this.orders[at])};
+      if (this.orders[at]) heading.replaceChildren(element("button", sort, ...heading.childNodes));
     }
     this.tellOrder();
   }
@@ -251,10 +263,11 @@ export class Table {
     return {start: Number(start), size: Number(size)};
   }
 
-  /** Ask for a page that others follow or come before. */
+  /** Ask for the next page (1), or for the one before (-1): the last one, if that has no rows. */
   turn(by) {
     const {start, size} = this.page();
-    this.ask({start: Math.max(0, start + by * size) || ""});
+    const last = size * (Math.ceil((this.rows.size + this.left) / size) - 1);
+    this.ask({start: Math.max(0, by < 0 ? Math.min(start - size, last) : start + size) || ""});
   }
 
   async ask(params) {

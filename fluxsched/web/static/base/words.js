@@ -16,7 +16,10 @@ export function count(value, one, many = `${one}s`) {
 /** Units with the next smaller ones. @type {[number, string, number, string][]} */
 const UNITS = [[DAY_S, "d", 3600, "h"], [3600, "h", 60, "m"], [60, "m", 1, "s"]];
 
-/** Seconds in the two largest units, as `span_text` of views/words.py: "12s", "1m 4s", "2h 19m", "3d"; below one second "14ms". */
+/**
+ * Seconds in the two largest units, as `span_text` of views/words.py: "12s", "1m 4s", "2h 19m", "3d"; below one second
+ * "14ms".
+ */
 export function duration(seconds) {
   if (!(seconds >= 0)) return "";
   if (seconds === Infinity) return "infinity";
