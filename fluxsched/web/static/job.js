@@ -56,7 +56,8 @@ export function show(root, source) {
   /** What an event says of the job, whose record is asked for again a moment later. */
   function foretell({name, timestamp}) {
     const [state, word, time] = ENDS[name] ?? [];
-    if (ORDER.indexOf(job.state) < ORDER.indexOf(state)) job = {...job, state, status: state, word, [time]: job[time] ?? timestamp};
+    const isLater = ORDER.indexOf(job.state) < ORDER.indexOf(state);
+    if (isLater) job = {...job, state, status: state, word, [time]: job[time] ?? timestamp};
   }
 
   /* what it is */
@@ -156,7 +157,8 @@ export function show(root, source) {
 
   function tellEnd() {
     const isOver = Boolean(job.result);
-    shown(bell, job.state !== "INACTIVE" && window.isSecureContext && "Notification" in window); // elsewhere browsers deny it
+    const isAllowed = window.isSecureContext && "Notification" in window; // elsewhere browsers deny it
+    shown(bell, job.state !== "INACTIVE" && isAllowed);
     if (!isOver || !isTelling) return;
     tells(false);
     const words = `${job.jobid} ${stateOf(job)[0]}`;

@@ -124,7 +124,8 @@ export function show(root, source) {
     if (data.now) ahead_s = data.now - Date.now() / 1000;
     left = data.left_out ?? left;
     const isFiltered = Object.keys(source.params).some((name) => !NO_FILTERS.has(name));
-    setText(table.empty, left ? "No job is on this page any more." : isFiltered ? "No job passes these filters." : "Nothing runs or waits. To begin: fluxsched submit -n4 ./app");
+    setText(table.empty, left ? "No job is on this page any more." : isFiltered ? "No job passes these filters."
+      : "Nothing runs or waits. To begin: fluxsched submit -n4 ./app");
     table.show(order.map((jobid) => rows.get(jobid)).filter(Boolean), left);
   }
 
@@ -147,7 +148,8 @@ export function show(root, source) {
   };
   /** Jobs get back the urgency that each had. */
   acting.undoing = (name, {ids, urgency}) => {
-    const changed = name === "urgency" ? ids.split(" ").map((jobid) => rows.get(jobid)).filter((job) => job && String(job.urgency) !== urgency) : [];
+    const meant = name === "urgency" ? ids.split(" ").map((jobid) => rows.get(jobid)) : [];
+    const changed = meant.filter((job) => job && String(job.urgency) !== urgency);
     return [...new Set(changed.map((job) => job.urgency))].map((former) =>
       ({ids: changed.filter((job) => job.urgency === former).map((job) => job.jobid).join(" "), urgency: String(former)}));
   };

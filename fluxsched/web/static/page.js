@@ -209,7 +209,8 @@ function keyHelp() {
   const close = element("button", {autofocus: true}, "Close");
   const dialog = element("dialog", {"aria-labelledby": "keys-title", onclose: () => dialog.remove()},
     element("form", {method: "dialog"}, element("h2", {id: "keys-title"}, "Keyboard"), element("dl", {class: "keys"}, rows),
-      element("p", {class: "note"}, `Times are those of your zone, ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`), element("p", {class: "buttons"}, close)));
+      element("p", {class: "note"}, `Times are those of your zone, ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`),
+      element("p", {class: "buttons"}, close)));
   document.body.append(dialog);
   dialog.showModal();
 }

@@ -47,7 +47,8 @@ class Shares {
 
 function inForce(whole) {
   const past = whole.half_life ? ` (${whole.signal}: use of ${duration(whole.half_life)} ago counts half)` : "";
-  return `Next is the account that uses and used least of its share${past}; shares are among ${whole.shares === "all" ? "all accounts" : "accounts that have jobs"}.`;
+  const among = whole.shares === "all" ? "all accounts" : "accounts that have jobs";
+  return `Next is the account that uses and used least of its share${past}; shares are among ${among}.`;
 }
 
 /** Accounts as lines, each below the one that it is in, banks before users, by name. */

@@ -125,7 +125,8 @@ class Timeline {
     this.bars = new Map(whole.bars.map((bar) => [bar[ID], bar]));
     this.chooseColour();
     this.draw();
-    if (!this.isFitted && !whole.rows && this.gantt.whole) this.gantt.fit(!this.source.params.since && !this.source.params.until);
+    const { since, until } = this.source.params;
+    if (!this.isFitted && !whole.rows && this.gantt.whole) this.gantt.fit(!since && !until);
     this.isFitted = true;
   }
 

@@ -34,13 +34,16 @@ export function ask({title, text = "", fields = [], confirm = "OK", keep = "Go b
 }
 
 /**
- * Forms that act (`data-action`): with script they ask here and stay on the page; without it the server asks. A view may give
- * a form a `wording(label)`: what `ask` is to say of the button with that label; and an `undoing(name, fields)`: the fields of
- * each action that undoes one.
+ * Forms that act (`data-action`): with script they ask here and stay on the page; without it the server asks. A view may
+ * give a form a `wording(label)`: what `ask` is to say of the button with that label; and an `undoing(name, fields)`: the
+ * fields of each action that undoes one.
+ * @typedef {{
+ *   wording?: (label: string) => object, undoing?: (name: string, fields: object) => object[],
+ * }} Wording
  */
 export function forms(source) {
   document.addEventListener("submit", async (event) => {
-    const form = /** @type {HTMLFormElement & {wording?: (label: string) => object, undoing?: (name: string, fields: object) => object[]}} */ (event.target);
+    const form = /** @type {HTMLFormElement & Wording} */ (event.target);
     if (!form.dataset.action) return;
     event.preventDefault();
     const button = /** @type {HTMLButtonElement} */ (event.submitter);

@@ -44,7 +44,8 @@ export function heatCard(ask) {
     element("div", { class: "filters" }, element("label", {}, "Colour", choice)), element("div", { class: "scrolls", tabindex: 0, role: "region", "aria-label": "Cells" }, table), note);
   let asked = 0;
   offer(table);
-  card.querySelector(".tools").append(pictureButton("png", "hours", () => tablePicture(table.caption.textContent, table, note.textContent)));
+  const picture = () => tablePicture(table.caption.textContent, table, note.textContent);
+  card.querySelector(".tools").append(pictureButton("png", "hours", picture));
 
   async function show() {
     const mine = (asked += 1), key = choice.value, ofHours = MEASURES[key];

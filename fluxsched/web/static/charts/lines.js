@@ -4,7 +4,9 @@
 
 import { element, setText } from "../base/dom.js";
 import { drawingsPicture } from "./picture.js";
-import { axisNumber, durationTicks, elapsed, linear, logarithmic, numberText, numberTicks, timeText, timeTicks } from "./scale.js";
+import {
+  axisNumber, durationTicks, elapsed, linear, logarithmic, numberText, numberTicks, timeText, timeTicks,
+} from "./scale.js";
 import { svg } from "./svg.js";
 
 const LEFT = 56, RIGHT = 12, TOP = 6, AXIS = 20;
@@ -54,7 +56,8 @@ export class Panels {
       (name ? element("span", { class: `key ${hue} ${dotted ? "dotted" : ""}` }, name, " ", values[at]) : values[at]));
     const head = element("figcaption", {}, element("span", { class: "title" }, panel.title), ...legend, when);
     const drawing = this.drawing(panel, highestValue, last);
-    return { root: element("figure", { class: "panel-chart" }, head, drawing.root), values, when, panel, cursor: drawing.cursor };
+    const root = element("figure", { class: "panel-chart" }, head, drawing.root);
+    return { root, values, when, panel, cursor: drawing.cursor };
   }
 
   drawing(panel, highestValue, last) {

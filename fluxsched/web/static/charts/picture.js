@@ -48,8 +48,10 @@ export function tablePicture(title, table, note) {
   const ink = property("--ink"), font = "12px system-ui, sans-serif", ruler = new OffscreenCanvas(1, 1).getContext("2d");
   ruler.font = font;
   const wide = Math.max(width, ruler.measureText(note).width) + 2 * MARGIN;
-  const canvas = new OffscreenCanvas(Math.ceil(wide * ratio), Math.ceil((height + 2 * (MARGIN + TITLE)) * ratio)), context = canvas.getContext("2d");
-  const write = (text, x, y, style = font) => Object.assign(context, { fillStyle: ink, font: style }) && context.fillText(text, x, y);
+  const high = height + 2 * (MARGIN + TITLE);
+  const canvas = new OffscreenCanvas(Math.ceil(wide * ratio), Math.ceil(high * ratio)), context = canvas.getContext("2d");
+  const write = (text, x, y, style = font) =>
+    Object.assign(context, { fillStyle: ink, font: style }) && context.fillText(text, x, y);
   context.scale(ratio, ratio);
   context.fillStyle = property("--surface-2");
   context.fillRect(0, 0, canvas.width, canvas.height);

@@ -65,10 +65,14 @@ export class Gantt {
     control(this);
   }
 
-  /** Show the part of the time in which there are bars, if that is much less than all; of short jobs (`isNear`) the time about now. */
+  /**
+   * Show the part of the time in which there are bars, if that is much less than all; of short jobs (`isNear`) the time
+   * about now.
+   */
   fit(isNear = false) {
     const { begin, end, now = begin } = this.data, bars = this.bars();
-    const lengths = bars.filter((bar) => bar[KIND] === "ended").map((bar) => bar[END] - bar[START]).sort((one, other) => one - other);
+    const ended = bars.filter((bar) => bar[KIND] === "ended");
+    const lengths = ended.map((bar) => bar[END] - bar[START]).sort((one, other) => one - other);
     const half = isNear && lengths.length ? Math.max(NEAR_LEAST_S, NEAR_LENGTHS * lengths[lengths.length >> 1]) : Infinity;
     const from = Math.max(begin, now - half, Math.min(end, ...bars.map((bar) => bar[START])));
     const to = Math.min(end, now + half, Math.max(now, ...bars.map((bar) => bar[END] || bar[START])));
