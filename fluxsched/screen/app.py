@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
 from typing import Any, cast
 
 from textual import events
@@ -427,6 +426,16 @@ def _legend_style(look: TerminalLook, colour: int) -> str:
 # ---- running of the screen
 
 
+def part_esc_and_digits() -> None:
+    """Let Esc and a digit be two keys: to Textual they are a character, as Option and the digit are in one terminal."""
+    try:
+        from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
+    except ImportError:  # private to Textual: where it has moved, they stay a character
+        return
+    for digit in "0123456789-=":
+        cast(dict[str, object], ANSI_SEQUENCES_KEYS).pop(f"\x1b{digit}", None)
+
+
 def run_screen(
     uri: str | None,
     parse_filter: Callable[[str], dict[str, Any]],
@@ -437,13 +446,7 @@ def run_screen(
     is_unicode: bool,
 ) -> None:
     """Show the instance at `uri`, else the newest one, on this terminal."""
-    with suppress(ImportError):  # private to Textual: where it has moved, these stay characters
-        from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
-
-        for (
-            digit
-        ) in "0123456789-=":  # Esc and a digit would be a character, as Option and the digit are in one terminal
-            cast(dict[str, object], ANSI_SEQUENCES_KEYS).pop(f"\x1b{digit}", None)
+    part_esc_and_digits()
     for name in ("COLUMNS", "LINES"):  # where a shell exports them, Textual takes them for the size for ever
         os.environ.pop(name, None)
     look = TerminalLook(is_colourful, is_unicode)

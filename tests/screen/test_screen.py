@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,9 +16,10 @@ from .fakes import FakeFollower, job, jobs_body, machine_body
 
 pytest.importorskip("textual")
 
+from textual import _ansi_sequences
 from textual.pilot import Pilot
 
-from fluxsched.screen.app import TopApp
+from fluxsched.screen.app import TopApp, part_esc_and_digits
 from fluxsched.screen.commands import SORT_KEYS
 from fluxsched.screen.look import NOTICE_LINES_MAX, ScreenSettings, TerminalLook
 from fluxsched.screen.table import JOB_COLUMNS
@@ -408,3 +410,12 @@ async def test_the_mouse_moves_the_cursor_sorts_and_presses_keys() -> None:
         assert app.pane == "machine"
         await pilot.click(offset=(1, 29))
         assert "Shift-Tab" in await press(pilot)
+
+
+def test_esc_and_a_digit_are_two_keys_as_long_as_textual_has_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {**_ansi_sequences.ANSI_SEQUENCES_KEYS, "\x1b1": "¡"}
+    monkeypatch.setattr(_ansi_sequences, "ANSI_SEQUENCES_KEYS", table)
+    part_esc_and_digits()
+    assert "\x1b1" not in table
+    monkeypatch.setitem(sys.modules, "textual._ansi_sequences", None)
+    part_esc_and_digits()
