@@ -122,7 +122,7 @@ def one_run(name: str, nodes: int, options: argparse.Namespace, installed: Insta
         sys.executable, __file__, f"--inside={name}", f"--jobs={options.jobs}", f"--policy={options.policy}",
         f"--python-path={':'.join(installed.python_path)}",
     ]  # fmt: skip
-    home = str(module_path().parents[4])
+    home = str(module_path().parents[3])
     python_path = {"PYTHONPATH": ":".join([home, *installed.python_path])} if name == "backfill+pool" else {}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **python_path})
     if done.returncode:
