@@ -137,9 +137,7 @@ def test_without_an_instance_it_says_so(tmp_path):
         fluxsched.Executor(f"ipc://{tmp_path}/none")
     with pytest.raises(InvalidValue, match="count must be 1 or more, not 0"):
         fluxsched.Executor(f"ipc://{tmp_path}/none", cores_per_task=0)
-    with pytest.raises(
-        TypeError, match=r"Executor\(\) got an unexpected .*'foo'; the options are those of fluxsched.Jobspec"
-    ):
+    with pytest.raises(TypeError, match=r"'foo'.*; the options are those of fluxsched.Jobspec"):
         fluxsched.Executor(f"ipc://{tmp_path}/none", foo=1)
     with pytest.raises(TypeError) as wrong:
         fluxsched.Executor(f"ipc://{tmp_path}/none", ntasks="a")
