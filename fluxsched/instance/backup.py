@@ -123,7 +123,8 @@ def _disown_processes(draft: Path) -> None:
     with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
         connection.execute("DELETE FROM process WHERE jobid = ?", (PROGRAM,))
         add_function(connection)
-        connection.execute("UPDATE process SET value = ?1, crc = row_checksum(jobid, ?1)", (json.dumps(DISOWNED),))
+        value = json.dumps(DISOWNED)
+        connection.execute("UPDATE process SET value = ?, crc = row_checksum(jobid, ?)", (value, value))
 
 
 def _checked(path: Path) -> Backup:

@@ -269,8 +269,10 @@ def keeper_of() -> Callable[[int], int | None]:
     def look(instance: int) -> int | None:
         for child in Path(f"/proc/{instance}/task/{instance}/children").read_text().split():
             process = Path(f"/proc/{child}")
-            if b"keeper_main.py" in process.joinpath("cmdline").read_bytes() + process.joinpath("comm").read_bytes():
-                return int(child)
+            with suppress(FileNotFoundError):  # one that has ended meanwhile
+                words = process.joinpath("cmdline").read_bytes() + process.joinpath("comm").read_bytes()
+                if b"keeper_main.py" in words:
+                    return int(child)
         return None
 
     return look
