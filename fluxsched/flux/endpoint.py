@@ -386,7 +386,7 @@ class Waits:
 
     def _wait_other(self, request: RpcRequest, jobid: int) -> None:
         """Wait for a job that was not submitted through this endpoint, or was before the instance was restarted."""
-        job = self._manager.jobs.active.get(jobid) or self._manager.jobs.inactive.get(jobid)
+        job = self._manager.jobs.find(jobid)
         if job is None or not job.flags & WAITABLE or jobid in self._done:
             unfit = "is unknown, was not submitted as waitable, or was waited for already"
             raise Refused(f"job {format_f58(jobid)} {unfit}", errno.ECHILD)
@@ -747,8 +747,7 @@ class JobInfoService:
         """Return the latest time at which the data read now was written: the record of an ended job may have been
         stored only just now.
         """
-        manager = self._effects.manager
-        job = manager.jobs.active.get(jobid) or manager.jobs.inactive.get(jobid)
+        job = self._effects.manager.jobs.find(jobid)
         if job is not None:
             return job.t_cleanup or self._effects.now_s
         ended = stored_result(self._store, jobid)

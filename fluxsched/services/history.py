@@ -373,22 +373,23 @@ def _capacity(sampled: Iterable[float], used_s: float) -> dict[str, float]:
 def _row(name: str, sums: list[float] | None, running: list[float] | None) -> ReportRow:
     sums = [0.0] * len(SUMS) if sums is None else sums
     still, core_s, gpu_s = running or (0.0, 0.0, 0.0)
-    results = dict(zip(RESULT_COLUMNS, map(int, sums), strict=False))
-    counts = sums[9 : 9 + WAITS]
+    ended = dict(zip(SUMS, sums, strict=True))
+    results = {name: int(ended[name]) for name in RESULT_COLUMNS}
+    counts = [ended[f"w{at}"] for at in range(WAITS)]
     waits = int(sum(counts))
     return ReportRow(
         name=name,
         jobs=sum(results.values()),
         running=int(still),
         results=results,
-        core_seconds=sums[4] + core_s,
-        gpu_seconds=sums[5] + gpu_s,
-        cpu_seconds=sums[6],
-        cpu_core_seconds=sums[7],
-        gpu_busy_seconds=sums[-2],
-        gpu_sampled_seconds=sums[-1],
+        core_seconds=ended["core_s"] + core_s,
+        gpu_seconds=ended["gpu_s"] + gpu_s,
+        cpu_seconds=ended["cpu_s"],
+        cpu_core_seconds=ended["cpu_core_s"],
+        gpu_busy_seconds=ended["gpu_busy_s"],
+        gpu_sampled_seconds=ended["gpu_sampled_s"],
         waits=waits,
-        wait_mean=sums[8] / waits if waits else None,
+        wait_mean=ended["wait_s"] / waits if waits else None,
         wait_p50=quantile(WAITS_S, counts, 0.5),
         wait_p95=quantile(WAITS_S, counts, 0.95),
     )

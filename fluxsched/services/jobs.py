@@ -668,12 +668,11 @@ class JobService:
 
     def _in_order(self, wanted: msg.ListRequest, query: JobQuery) -> Iterator[Listing | None]:
         """Look for the first jobs up to the last that is wanted."""
-        shown = query.max_entries if wanted.order == "active" else min(query.max_entries, msg.LIST_SORTED_MAX)
-        query = query._replace(max_entries=wanted.start + shown)
+        jobs, shown = self._manager.jobs, query.max_entries
         if wanted.order == "active":
-            return running_first(self._manager.jobs, query)
-        now_s = self._turns.wall_s
-        return sorted_by(self._manager.jobs, query, wanted.order, now_s, descending=wanted.descending)
+            return running_first(jobs, query._replace(max_entries=wanted.start + shown))
+        query = query._replace(max_entries=wanted.start + min(shown, msg.LIST_SORTED_MAX))
+        return sorted_by(jobs, query, wanted.order, self._turns.wall_s, descending=wanted.descending)
 
     def _send_page(self, request: RpcRequest, looking: Iterator[Listing | None], start: int) -> Work:
         """Answer with the jobs that are found from `start` on, packed in pieces, and the count of all."""
