@@ -66,8 +66,12 @@ log = logger("sched")
 
 RECEIVE_MAX = 4
 """Frames taken from the socket at a time; each may be a bundle of hundreds of messages."""
-KEPT_MAX = 4096
-"""Messages kept with which no more are read: enough to find the questions among them, read within 12 ms."""
+READ_MAX = 4096
+"""Messages read in one turn: within 12 ms."""
+KEPT_MAX = 200_000
+"""Messages kept with which no more are read. Questions behind a backlog of jobs are found and answered at once; the
+jobs themselves would be kept as well once they are handled.
+"""
 SLICE_MESSAGES = 16
 """Messages handled between two looks at the clock."""
 LEAVE_S = 3.0
@@ -233,17 +237,19 @@ class SchedulerHost:
     def _take(self, until_s: float) -> bool:
         """Pass received messages to the session, which answers questions; then have it handle the rest in order."""
         session, monotonic_s = self.session, self._turns.clock.monotonic_s
-        while session.kept < KEPT_MAX and (arrivals := self._client.receive(RECEIVE_MAX)):
+        most = min(KEPT_MAX, session.kept + READ_MAX)
+        while session.kept < most and (arrivals := self._client.receive(RECEIVE_MAX)):
             for frames in arrivals:
                 for message in unpack_bundle(decode(frames)):
                     self._receive(message)
+        is_more = session.kept >= most
         while session.has_work:
             self._perform(session.work(SLICE_MESSAGES))
             if monotonic_s() >= until_s:
-                return session.has_work
+                return session.has_work or is_more
         if self._client.lost is not None:
             self.end(f"the instance is gone: {self._client.lost}")
-        return False
+        return is_more
 
     def _receive(self, message: Message) -> None:
         if message.type == REQUEST:

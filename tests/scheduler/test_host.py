@@ -28,7 +28,8 @@ from fluxsched.sched.fair.accounts import Bank
 from fluxsched.sched.policies.backfill import Easy, Fifo
 from fluxsched.sched.policy import Option, Wake
 from fluxsched.sched.registry import make
-from fluxsched.scheduler.host import KEPT_MAX, LEAVE_S, RECEIVE_MAX, SchedulerHost
+from fluxsched.scheduler import host as host_module
+from fluxsched.scheduler.host import KEPT_MAX, LEAVE_S, READ_MAX, RECEIVE_MAX, SchedulerHost
 from fluxsched.scheduler.main import settled
 from fluxsched.scheduler.session import SessionState
 from fluxsched.system.files import user_name
@@ -37,7 +38,7 @@ from fluxsched.system.loop import SHARE_S, Timer, Turns
 # The scheduler's process: under a burst questions are answered first, and in silence what is due is told in time.
 
 
-BURST = 3 * KEPT_MAX
+BURST = 3 * READ_MAX
 
 
 class Ticking:
@@ -135,7 +136,10 @@ def request(jobid, cores=4, duration_s=0.0):
     return {"id": jobid, "priority": 16, "userid": 1, "t_submit": 2000.0, "jobspec": spec}
 
 
-async def test_a_question_overtakes_a_burst_and_the_burst_keeps_its_order():
+async def in_a_burst(at):
+    """The wire once a ping was answered that came behind `at` jobs, the jobs denied until then, and what was left to
+    read.
+    """
     wire, turns = Owner(), Turns(Ticking())
     host = SchedulerHost(wire, Scheduler(Fifo()), ("default",), turns, "me", lambda reason: None)
     turns.start(asyncio.get_running_loop())
@@ -144,18 +148,36 @@ async def test_a_question_overtakes_a_burst_and_the_burst_keeps_its_order():
         turns.wake()
         await asyncio.sleep(0)
     burst = [make_request("sched.alloc", framing.pack(request(jobid, cores=5))) for jobid in range(BURST)]
-    at = KEPT_MAX // 2
     wire.frames = pack_bundles([*burst[:at], make_request("me.ping", framing.pack({}), matchtag=7), *burst[at:]])
     turns.wake()
     while not wire.answers:
         await asyncio.sleep(0)
+    denied, is_left = len(wire.denied), bool(wire.frames)
     [answer] = wire.answers
     assert (answer.type, answer.topic, answer.matchtag, answer.errnum) == (RESPONSE, "me.ping", 7, 0)
-    assert len(wire.denied) < at
-    assert wire.frames, "no more is read than can be kept"
     while len(wire.denied) < BURST:
         await asyncio.sleep(0)
     assert wire.denied == list(range(BURST))
+    return denied, is_left
+
+
+async def test_a_question_overtakes_a_burst_and_the_burst_keeps_its_order():
+    at = READ_MAX // 2
+    denied, is_left = await in_a_burst(at)
+    assert denied < at
+    assert is_left, "one turn reads no more than READ_MAX"
+
+
+async def test_a_question_behind_a_long_backlog_does_not_wait_for_it():
+    denied, _ = await in_a_burst(BURST - 1)
+    assert denied < READ_MAX // 2
+
+
+async def test_no_more_is_read_than_can_be_kept(monkeypatch):
+    assert KEPT_MAX == 200_000
+    monkeypatch.setattr(host_module, "KEPT_MAX", READ_MAX)
+    denied, _ = await in_a_burst(BURST - 1)
+    assert denied > READ_MAX
 
 
 class VirtualTime:

@@ -103,8 +103,13 @@ through for each job: 0.1 s for the 200 jobs of one answer.
 
 
 def forecasts_max(ledger: Ledger) -> int:
-    """Return the number of forecasts that one answer may make; takes time linear in the running jobs."""
-    return max(1, WALKED_PARTS_MAX // max(1, sum([len(allocation.parts) for allocation in ledger])))
+    """Return the number of forecasts that one answer may make; targets are counted until they are too many for two."""
+    parts = 0
+    for allocation in ledger:
+        parts += sum([word.bit_count() for _, word, *_ in allocation.blocks])
+        if 2 * parts > WALKED_PARTS_MAX:
+            return 1
+    return max(1, WALKED_PARTS_MAX // max(1, parts))
 
 
 def order_of(queue: PolicyQueue) -> str | None:
