@@ -37,6 +37,7 @@ LIVE = "document.querySelector('#view.live')"
 VIEWS = {
     "machine": CELLS, "jobs": ROWS, "queues": LIVE, "timeline": BARS, "groups": LIVE, "shares": LIVE, "history": LIVE,
 }  # fmt: skip
+SLOWEST_FIRST = ("timeline", "history", "jobs", "machine", "shares", "queues", "groups")
 ZOOM = """
 const done = arguments[arguments.length - 1], map = document.querySelector('canvas').map, frames = [];
 let step = 0, last = performance.now();
@@ -53,10 +54,11 @@ return (m => m.cells.stateOf(m.cells.index[arguments[0]]).startsWith("drain") &&
   document.querySelector("canvas").map);
 """
 LOOK_S = 0.005
+SETTLED_S = 3.0
 
 
 async def submit(uri: str, jobs: int) -> None:
-    """Jobs of several sizes for as much as fits, and all others to wait."""
+    """Submit jobs of several sizes, and return once as many run as can, and all others wait."""
     async with fluxsched.connect(uri) as user:
         shapes = [
             Jobspec.from_command(["sleep", "600"], nodes=1 << size, duration_s=3600.0, test_run_duration_s=3600.0)
@@ -66,6 +68,15 @@ async def submit(uri: str, jobs: int) -> None:
             await asyncio.gather(
                 *(user.submit(shapes[number % len(shapes)]) for number in range(start, min(start + 1000, jobs)))
             )
+        before = -1
+        while (now := await running(user)) != before:
+            before = now
+            await asyncio.sleep(SETTLED_S)
+
+
+async def running(user: fluxsched.AsyncHandle) -> int:
+    answer = await user.rpc("job-manager.running", {"max_entries": 1})
+    return 1 + int(answer["left_out"])
 
 
 def until(driver: webdriver.Chrome, text: str, *values: object) -> None:
@@ -132,13 +143,12 @@ def measure(uri: str, address: str, runs: int, pauses: int, pause_s: float) -> N
             for view, condition in VIEWS.items():
                 times = [first_paint_s(driver, f"{root}/{view}", condition) * 1e3 for _ in range(runs)]
                 tell(f"first paint of {view}", times, "1,000")
-            for view, condition in VIEWS.items() if pauses else ():
-                times = []
-                for _ in range(pauses):
-                    driver.get("about:blank")
-                    time.sleep(pause_s)
-                    times.append(first_paint_s(driver, f"{root}/{view}", condition) * 1e3)
-                tell(f"{view}, after a pause", times, "1,000")
+            for number in range(pauses):
+                driver.get("about:blank")
+                time.sleep(pause_s)
+                for view in [*SLOWEST_FIRST[number % len(VIEWS) :], *SLOWEST_FIRST[: number % len(VIEWS)]]:
+                    took_ms = first_paint_s(driver, f"{root}/{view}", VIEWS[view]) * 1e3
+                    print(f"after a pause of {pause_s:g} s: {view} {took_ms:.1f} ms   (asked: 1,000)", flush=True)
             driver.get(f"{root}/machine")
             until(driver, CELLS)
             drains = [asyncio.run(drain_seen_s(driver, uri, 100 + at)) * 1e3 for at in range(4 * runs)]
@@ -162,7 +172,7 @@ def main() -> int:
     parser.add_argument("--fake", default="131072x64")
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--pauses", type=int, default=0, help="times that each view is opened after a pause")
+    parser.add_argument("--pauses", type=int, default=0, help="pauses, after each of which all views are opened, another one first")
     parser.add_argument("--pause-s", type=float, default=600.0)
     options = parser.parse_args()
     if not is_installed():

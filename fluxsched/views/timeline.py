@@ -196,15 +196,15 @@ def summed(bars: Sequence[JobBar], window: TimeWindow, resources: ResourceSet) -
         here = held & window.ranks
         if not here:
             continue
-        each = ncores / len(held)
+        size = len(held)
         first, last = _place(starts, here.min()), _place(starts, here.max())
         low = _within((since_s - window.begin_s) / step_s)
         high = _within(STEPS_MAX if until_s is None else (until_s - window.begin_s) / step_s)
         for row in range(first, last + 1):
-            count = len(here) if first == last else len(here & blocks[row])
+            count = size if here == held and first == last else len(here & blocks[row])
             if count:
-                _ramp(slopes[row], low, count * each)
-                _ramp(slopes[row], high, -count * each)
+                _ramp(slopes[row], low, count * ncores / size)
+                _ramp(slopes[row], high, -count * ncores / size)
     return [
         {
             "ranks": str(block),
@@ -308,28 +308,22 @@ class TimelineFeed:
         try:
             self._machine = LiveMachine()
             watching = watch_machine(handle, self._machine, self._is_known)
-            await together(watching, self._poll(handle, listener))
+            await together(watching, self._polled.run(handle, listener))
         finally:
             await self._plan.close()
 
-    async def _poll(self, handle: Asking, listener: FeedListener) -> None:
-        await self._is_known.wait()
-        await self._polled.run(handle, listener)
-
     async def _ask(self, handle: Asking) -> dict[str, Any]:
-        now_s, machine = SystemClock.wall_s(), self._machine
+        now_s = SystemClock.wall_s()
         begin_s, end_s = self._period.bounds_s(now_s)
-        ranks = machine.resources.ranks
-        if self._targets:
-            named = await handle.rpc("resource.targets", {"targets": self._targets})
-            ranks = Idset.parse(named["targets"]) & ranks
-        window = TimeWindow(begin_s, end_s, ranks)
-        (running, left_out), _, ended, spans = await asyncio.gather(
+        named, (running, left_out), ended, spans = await asyncio.gather(
+            self._ask_targets(handle),
             self._running(handle),
-            self._plan.ask(lambda: self._ask_plan(handle)),
             self._ask_ended(handle, begin_s, now_s),
-            self._ask_spans(handle, begin_s, now_s),
+            self._of_the_machine(handle, begin_s, now_s),
         )
+        machine = self._machine
+        ranks = machine.resources.ranks if named is None else named & machine.resources.ranks
+        window = TimeWindow(begin_s, end_s, ranks)
         started = {bar.jobid for bar in running}
         planned = [pair for pair in self._planned if pair[0].jobid not in started]  # it may be of some seconds ago
         return {
@@ -345,6 +339,17 @@ class TimelineFeed:
             "starts": [start_body(bar, info) for bar, info in planned[:STARTS_MAX]],
             **drawn([*ended, *running, *[bar for bar, _ in planned]], window, machine.resources, self._bars_max),
         }
+
+    async def _of_the_machine(self, handle: Asking, begin_s: float, now_s: float) -> list[Any]:
+        """Request, once the machine is known, the plan, and the times at which targets could not be used."""
+        await self._is_known.wait()
+        await self._plan.ask(lambda: self._ask_plan(handle))
+        return await self._ask_spans(handle, begin_s, now_s)
+
+    async def _ask_targets(self, handle: Asking) -> Idset | None:
+        if not self._targets:
+            return None
+        return Idset.parse((await handle.rpc("resource.targets", {"targets": self._targets}))["targets"])
 
     async def _ask_plan(self, handle: Asking) -> None:
         self._planned = await plans(handle, self._machine)
