@@ -164,7 +164,8 @@ def measure(uri: str, address: str, runs: int, pauses: int, pause_s: float) -> N
 def tell(name: str, times_ms: list[float], asked: str) -> None:
     p95 = sorted(times_ms)[int(0.95 * len(times_ms))]
     median = statistics.median(times_ms)
-    print(f"{name:28} median {median:6.1f} ms   p95 {p95:6.1f} ms   first {times_ms[0]:6.1f} ms   (asked: {asked})", flush=True)
+    first = times_ms[0]
+    print(f"{name:28} median {median:6.1f} ms   p95 {p95:6.1f} ms   first {first:6.1f} ms   (asked: {asked})", flush=True)
 
 
 def main() -> int:
@@ -172,7 +173,7 @@ def main() -> int:
     parser.add_argument("--fake", default="131072x64")
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--pauses", type=int, default=0, help="pauses, after each of which all views are opened, another one first")
+    parser.add_argument("--pauses", type=int, default=0, help="after each all views are opened, another one first")
     parser.add_argument("--pause-s", type=float, default=600.0)
     options = parser.parse_args()
     if not is_installed():
