@@ -165,7 +165,8 @@ def tell(name: str, times_ms: list[float], asked: str) -> None:
     p95 = sorted(times_ms)[int(0.95 * len(times_ms))]
     median = statistics.median(times_ms)
     first = times_ms[0]
-    print(f"{name:28} median {median:6.1f} ms   p95 {p95:6.1f} ms   first {first:6.1f} ms   (asked: {asked})", flush=True)
+    times = f"median {median:6.1f} ms   p95 {p95:6.1f} ms   first {first:6.1f} ms"
+    print(f"{name:28} {times}   (asked: {asked})", flush=True)
 
 
 def main() -> int:
