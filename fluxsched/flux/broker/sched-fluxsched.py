@@ -7,7 +7,6 @@ broker down: it is logged with its traceback, and the module stops without an er
 
 from __future__ import annotations
 
-import gc
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -28,9 +27,6 @@ from flux.kvs import KVSTxn, commit_async
 
 PYTHON_PATH = "python-path="
 """The option that names more directories for imports: `fluxsched flux install` writes it where it is needed."""
-
-GC_THRESHOLD = 100_000
-"""Allocations between collections: messages make no cycles, so collecting rarely costs nothing."""
 
 HOME = Path(__file__).resolve().parents[3]
 """Directory of the package that this file belongs to: behind all else, so that Flux's own packages come first."""
@@ -182,8 +178,9 @@ def mod_main(h: Any, *args: str) -> None:
     except ValueError as fault:
         module.log.error(str(fault))
         raise
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD)
+    from fluxsched.system.processes import settle
+
+    settle()
     module.run()
     handle.leave()
 
