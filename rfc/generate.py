@@ -1,7 +1,8 @@
 """Writes what is generated here: schemas/*.json, diagrams and tables in the pages, and the descriptors of *.proto.
 
-Run `python rfc/generate.py` after changing a message class, a topic or a state table; with `--check` it only says what
-is out of date (exit status 1). Generated text stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+Run `python rfc/generate.py` after changing a message class, a topic, a state table or the first paragraph of a file;
+with `--check` it only says what is out of date (exit status 1). Generated text stands between `<!-- generated: NAME
+-->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from fluxsched.yunikorn.applications import APPLICATION_STATES, ApplicationState
 from fluxsched.yunikorn.messages import RM_TRANSITIONS, RMState
 
 HERE = Path(__file__).resolve().parent
-SI = HERE.parent / "fluxsched/yunikorn"
+FLUXSCHED = HERE.parent / "fluxsched"
+SI = FLUXSCHED / "yunikorn"
 DESCRIPTORS = SI / "si.desc"
 MODULES: tuple[ModuleType, ...] = (common, flux, instance, jobs, resource, sched)
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -49,6 +51,7 @@ def parts() -> dict[str, str]:
     return {
         "command-map": command_map(),
         "packages": _mermaid(packages()),
+        "files": file_tables(),
         "way-of-a-job": _mermaid(way(WAY_OF_A_JOB)),
         "way-of-a-drain": _mermaid(way(WAY_OF_A_DRAIN)),
         "acquire-typed": _mermaid(diagram(TYPED, AcquireState.IDLE)),
@@ -79,15 +82,21 @@ def command_map() -> str:
     return "\n".join(lines) + "\n"
 
 
-def packages() -> str:
-    """Return the imports between packages that tests/test_layers.py allows, less what others imply, as mermaid."""
+def may_import() -> dict[str, set[str]]:
+    """Return the packages that each may import, by tests/test_layers.py; from the bottom to the top."""
     body = ast.parse((HERE.parent / "tests/test_layers.py").read_text()).body
     [table] = [
         node.value for node in body if isinstance(node, ast.Assign) and ast.unparse(node.targets) == "MAY_IMPORT"
     ]
+    found: dict[str, set[str]] = eval(compile(ast.Expression(table), "MAY_IMPORT", "eval"))
+    return found
+
+
+def packages() -> str:
+    """Return the imports between packages that are allowed, less what others imply, as mermaid."""
     allowed = {
         package: {entry.partition(".")[0] for entry in entries} - {"errors"}
-        for package, entries in eval(compile(ast.Expression(table), "MAY_IMPORT", "eval")).items()
+        for package, entries in may_import().items()
         if package not in ("", "__main__", "errors")
     }
 
@@ -99,6 +108,27 @@ def packages() -> str:
         implied = set().union(*(reached(one) for one in others))
         lines += [f"    {package} --> {one}" for one in sorted(others - implied)]
     return "\n".join(lines) + "\n"
+
+
+def file_tables() -> str:
+    """Return a table for each package, from the bottom to the top: its files, each by the first paragraph in it."""
+    lines = []
+    for package in may_import():
+        root = FLUXSCHED / package
+        found = sorted(root.rglob("*.py"), key=lambda file: (len(file.parts), file)) if package else []
+        rows = [
+            f"| `{file.relative_to(root).with_suffix('')}` | {_opening(file)} |"
+            for file in found
+            if file.name != "__init__.py"
+        ]
+        if len(rows) > 1:
+            lines += [f"### `{package}`", "", "| file | |", "|---|---|", *rows, ""]
+    return "\n".join(lines)
+
+
+def _opening(file: Path) -> str:
+    text = ast.get_docstring(ast.parse(file.read_text())) or ""
+    return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
 
 
 # Who sends what to whom, and what happens there: a topic stands for its request, or with `<` for its answer; two states

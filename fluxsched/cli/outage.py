@@ -1,6 +1,7 @@
-"""`fluxsched outage`: planned outages of targets: no job starts there that would not be over when one begins.
+"""`fluxsched outage` and `fluxsched reserve`: planned outages of targets, and advance reservations.
 
-`fluxsched reserve`: advance reservations, which are outages for all but the jobs that name them.
+No job starts on targets of an outage that would not be over when it begins; a reservation is an outage for all jobs but
+those that name it.
 """
 
 from __future__ import annotations

@@ -443,7 +443,7 @@ def _means_several(text: str) -> bool:
 
 
 _AFTER_WAIT = {"afterok": " && ", "afternotok": " || "}
-"""What has a shell go on by the status of `wait`, else `;`: it is 1 already if one job has failed."""
+"""Words that have a shell go on by the status of `wait`, else `;`: it is 1 already if one job has failed."""
 
 
 def _check_number(typed: Sequence[Sequence[Mapping[str, str]]], found: Sequence[Sequence[Mapping[str, str]]]) -> None:

@@ -1,5 +1,7 @@
-"""Roles of peers (RFC 12, which knows owner and guest). Those of people have all rights of the roles below them; a
-keeper, which is no person, has the rights of its service alone.
+"""Roles of peers: owner and guest as in RFC 12, admin, and keeper.
+
+Those of people have all rights of the roles below them; a keeper, which is no person, has the rights of its service
+alone.
 """
 
 from __future__ import annotations

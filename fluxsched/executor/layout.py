@@ -1,4 +1,5 @@
-"""The surroundings of a task: its target and number, environment, program, temporary directory, values of tags.
+"""Surroundings of a task: its target and number, environment (FLUX_..., CUDA_VISIBLE_DEVICES), program, temporary
+directory, values of tags.
 
 Law: tasks are numbered in blocks along the ranks of R, part by part; tasks of targets that a job gets while it runs
 follow, and no number is used twice. The environment has first the variables of the jobspec, then what the instance

@@ -1,4 +1,4 @@
-"""The `local` executor: tasks are processes of this machine.
+"""The `local` executor: tasks are processes of this machine, started, signaled, killed after their grace time, reaped.
 
 Law: a task runs only after what identifies its process, or the one that starts it, is on disk, and `finished` is
 reported only when no process of the job is left. The order that makes both true: spawn behind a gate, record, open the

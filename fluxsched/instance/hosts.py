@@ -1,4 +1,4 @@
-"""Hosts of an instance that an engine has given it: their keepers, which connect, and the jobs over them.
+"""Hosts of an instance over many: their keepers, which connect, when one counts as lost, and the jobs over them.
 
 A keeper of another host (`RemoteKeeper`) may be silent, cut off, or dead.
 

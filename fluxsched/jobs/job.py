@@ -1,4 +1,4 @@
-"""One job: its values, and how each event of its log changes them (RFC 21).
+"""One job: its values, how each event of its log changes them (RFC 21), and whether and when it is tried again.
 
 Law: whatever the eventlog must be able to reproduce is changed by `apply` alone, live and in a replay alike, so a
 replay cannot come out differently. Of its usage a job keeps the sums in its `finish` event, a few numbers, since a

@@ -1,4 +1,6 @@
-"""Lifecycle of jobs from submit to inactive, in turns of events: what happens is logged, and effects come out.
+"""Lifecycle of jobs from submit to inactive, in turns of events, and the limits of `[[limits]]` on jobs that wait.
+
+What happens is logged, and effects come out.
 
 Laws: a public method of the manager's parts checks first, then begins a turn, logs events and ends the turn; a job
 proceeds until it must wait, and all its events of one turn are one Persist. What one job's turn means for others

@@ -1,4 +1,6 @@
-"""Interface of plugins: a small class with some of the methods below, which the engine calls as it decides.
+"""Interface of plugins, how the engine asks those of a queue, and the built-in one, which keeps to `[[limits]]`.
+
+A plugin is a small class with some of the methods below, which the engine calls as it decides.
 
 Law: a plugin answers and changes nothing but itself. Its answers about a shape hold for all jobs of that shape until
 targets come, go or get other properties, or until the plugin's own `generation` grows; its answers about a job hold for
@@ -14,23 +16,8 @@ that job. A plugin that raises holds back the job that it was asked about, and n
                 return PASS
             return Gate("waits for the night (22:00 to 06:00 UTC)", at_s=job.now_s + (22 - hour) * 3600)
 
-The points, in the order in which a job meets them; `OPTIONS` arrive as keyword arguments of the constructor:
-
-    pre_enqueue(job)         PASS | Gate     asked on entry and on the events that the Gate names
-    queue_sort(job)          a tuple         asked on entry; its jobs come in this order; one plugin at most
-    pre_filter(shape, group) PASS | SKIP | Idset | Later | Never    once a shape and generation
-    filter(shape, kind)      PASS | Later | Never                   once a shape, kind and generation
-    pre_score(shape)         PASS | SKIP                            the same
-    score(shape, kind)       0 to 100                               the same; `weight` (1) is the plugin's
-    look(job, rank)          PASS | Later    about targets that were chosen; 64 a job and pass
-    post_filter(job, view)   None | decisions Preempt               about a job that does not start; first answer counts
-    reserve(job, fit)        PASS | Later    before the commit
-    unreserve(job, fit)      told            after a failure at any later point, in the reverse order of reserve
-    permit(job, fit, now_s)  PASS | Wait | Later                    after the commit
-    pre_bind(job, fit)       PASS | Later    when permitted
-    bind(job, fit)           a mapping of annotations | SKIP        the same; the first mapping counts
-    post_bind(job, fit)      told            of the grant, and of each job that runs already when the scheduler starts
-    on_free(job, fit)        told            when a job of which `post_bind` was told has freed everything
+rfc/plugins.md has all methods (points), in the order in which a job meets them: when each is called, and what it may
+return. `OPTIONS` arrive as keyword arguments of the constructor.
 
 The plugins of one queue in their order: which have which point, how each is asked, and what they read of jobs.
 

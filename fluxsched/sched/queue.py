@@ -1,4 +1,6 @@
-"""Pending jobs in order: higher priority, earlier submission, the lower job id (RFC 27), and by account.
+"""Pending jobs in order, also by account, and the interface of rules beside the resources, such as quotas.
+
+The order is higher priority, earlier submission, the lower job id (RFC 27).
 
 Law: adding, removing and re-prioritising cost O(log n) in each order that is kept. Jobs of priority 0 are held (RFC
 21): they are in the queue but are not offered. By account, each line has the jobs that the queue offers, no more; jobs

@@ -1,5 +1,6 @@
-"""Commands that notify users of the starts and ends of their jobs: those of `submit --notify-command`, and our own for
-`submit --notify`, a line on the terminal where the job was submitted, or mail if that is gone.
+"""Commands of `submit --notify` and `--notify-command`, which notify users of the starts and ends of their jobs.
+
+Our own, for `--notify`, writes a line to the terminal where the job was submitted, or sends mail if that is gone.
 
 Law: a notification is stored in the transaction of its event, and removed before its command begins. So an
 instance that is killed in between runs the command after its restart, and none begins twice; the command of an instance

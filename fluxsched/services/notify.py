@@ -1,4 +1,4 @@
-"""The program that is told of job events: one process, which reads a line of JSON for each from its standard input.
+"""The program of `[notify]`, which is told of all job events: one process, which reads a line of JSON for each.
 
 Law: the instance never waits for it. Events that are on disk are put into a queue of bounded size, and written as the
 pipe takes them; what finds no room is dropped, counted, and said, in the log and in a line to the program. A program

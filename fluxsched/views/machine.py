@@ -1,4 +1,4 @@
-"""The machine by `resource.watch`: the state of each target and how much of it is in use; and its map in characters.
+"""The machine by `resource.watch`: the state of each target, its word and colours, its use; and the map in characters.
 
 The map shows two targets a cell, one above the other, where the terminal has half blocks. A line is runs of text with
 the words of the states above and below, and who prints them chooses the colours (`kind_words`). A map that would not

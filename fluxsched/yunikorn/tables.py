@@ -1,4 +1,4 @@
-"""Tables of one resource manager: rows, amounts, timers, names of the interface, and the dump for people.
+"""Tables of one resource manager: rows, amounts, timers, names of the interface, answers to be sent, and the dump.
 
 Laws: an ask never changes but for what is pending of it: another with its key is another row, and allocations keep the
 row for which they were made. A resource is read once for equal ones, which most asks have; a quantity is within 0 and

@@ -1,4 +1,4 @@
-"""Events of jobs that hold something: those that are found running, sizes that change, ends, and the accounts of all.
+"""Events of jobs that hold something (found running, resized, ended), their accounts, and starts beside outages.
 
 Law: the ledger checks before anything changes; then all that follows it, the groups and the preemptions, is changed.
 There is one tree of accounts over all groups and queues, kept once a policy asks for it, so policies that want it

@@ -1,4 +1,6 @@
-"""Targets without cores: amounts of any kinds, each target with its own, ordered by the share that is free.
+"""Amounts without ids (memory, licences): on targets without cores, on those with cores, and of the whole instance.
+
+Targets without cores have amounts of any kinds, each its own, and are ordered by the share that is free.
 
 Law: the free amount of a kind is what the target has, less what is occupied by others, less what jobs hold; it may be
 negative, since capacities change and jobs are found running: then nothing more of that kind fits there. A usable target

@@ -1,9 +1,8 @@
-"""Why a request does not fit, now or ever: found by counting what there is, and told in words for the job's owner.
+"""Place of a request on what is free now (`find_fit`), or why it does not fit now (`place_now`) or ever (`infeasible`).
 
 Law: nothing is changed here. A request that what the pool counts, up or down, busy or free, could hold is feasible. The
-scheduler does not learn whether a target is drained, torpid or offline: all three are down.
-
-Finding a place for a request on what is free now: `find_fit`, and `place_now`, which also says why there is none.
+scheduler does not learn whether a target is drained, torpid or offline: all three are down. Why a request does not fit
+is found by counting what there is, and told in words for the job's owner.
 
 Two contexts change what is found, and are undone when they are left: `WhatIf` changes the pool itself, with a log
 instead of a copy, and `LeftOut` leaves targets out of one shape's choice, since outages keep them:
