@@ -451,7 +451,7 @@ SIGNAL = Converted("signal", _signal)
 jobid_argument = click.argument("jobid", metavar="JOBID", type=JOBID)
 
 
-def jobids_argument(*, required: bool = True, only_read: bool = False) -> Callable[[Function], Function]:
+def jobids_argument(*, only_read: bool = False) -> Callable[[Function], Function]:
     """Return the argument `JOBID...`; an error names every text that is not a job id.
 
     A job that is named twice, perhaps in two forms, is there once, unless the ids are `only_read`: then all that
@@ -472,9 +472,8 @@ def jobids_argument(*, required: bool = True, only_read: bool = False) -> Callab
             raise click.BadParameter("; ".join(faults), ctx, param)
         return tuple(ids if only_read else dict.fromkeys(ids))
 
-    metavar = "JOBID..." if required else "[JOBID...]"
     return click.argument(
-        "jobids", metavar=metavar, nargs=-1, required=required, callback=parse, shell_complete=complete_jobids
+        "jobids", metavar="JOBID...", nargs=-1, required=True, callback=parse, shell_complete=complete_jobids
     )
 
 

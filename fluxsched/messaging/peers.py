@@ -218,11 +218,10 @@ class RpcRequest:
             del self.peer.streams[self.message.matchtag]
 
 
-def ping_answer(request: RpcRequest, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def ping_answer(request: RpcRequest) -> dict[str, Any]:
     """Return the response of every service to `NAME.ping`: the request's payload with route, user and rank."""
     answer = dict(request.payload(dict))
     answer.update(route=request.peer.name, userid=request.userid, rolemask=request.message.rolemask, rank=0)
-    answer.update(extra or {})
     return answer
 
 

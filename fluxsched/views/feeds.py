@@ -582,9 +582,9 @@ def _named(words: tuple[str, ...]) -> Jobs:
     return Jobs(tuple([low for (low, _), is_range in pairs if not is_range]), ranges)
 
 
-def job_body(info: Mapping[str, Any], now_s: float, blocked: str = "") -> dict[str, Any]:
+def job_body(info: Mapping[str, Any], now_s: float) -> dict[str, Any]:
     """Return a job's row: what the instance says, with ids as texts (scripts have no exact numbers of that size)."""
-    row = JobRow(info, now_s, blocked)
+    row = JobRow(info, now_s)
     texts = {name: format_f58(info[name]) for name in _IDS if info.get(name)}
     return {
         **{key: value for key, value in info.items() if key not in ("id", "sizes")},

@@ -463,23 +463,16 @@ CONFIGS_KEPT_MAX = 16
 _POLICY_GROUP: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
-def make_machine(
-    groups: Path | None = None,
-    chance: RandomSource | None = None,
-    clock: Clock | None = None,
-    plugins: Sequence[str] = (),
-) -> SIMachine:
+def make_machine(groups: Path | None = None, plugins: Sequence[str] = ()) -> SIMachine:
     """Return a machine for this host; configurations of policy groups are files of the directory `groups`.
 
     Each partition has `plugins` of its own. Raises InvalidValue for one that is not known, or not for asks.
     """
-    elapsed_s = (clock or SystemClock()).monotonic_s
+    elapsed_s = SystemClock().monotonic_s
     users = UserGroups(elapsed_s)
     make_plugins = partial(_make_plugins, tuple(plugins))
     make_plugins()
-    return SIMachine(
-        PolicyGroups(groups), users, UuidMaker(chance or RandomSource()), ConfigReader(), elapsed_s, make_plugins
-    )
+    return SIMachine(PolicyGroups(groups), users, UuidMaker(RandomSource()), ConfigReader(), elapsed_s, make_plugins)
 
 
 def _make_plugins(specs: Sequence[str]) -> list[Plugin]:

@@ -60,7 +60,6 @@ class Judge:
         self._won: dict[int, dict[Path, Fraction]] = {}
         self._capacity: dict[int, Fraction] = {}
         self._usable: set[int] = set()
-        self._held_by_rank: Counter[int] = Counter()
 
     def fault(self, text: str) -> None:
         self.faults.append(f"at {self.now_s:.3f} s: {text}")

@@ -59,12 +59,12 @@ async def error_of(handle, word):
     return caught.value.errnum, str(caught.value)
 
 
-async def accepted_again(handle, word="plain"):
+async def accepted_again(handle):
     """Until a submit is accepted: the filters have been started again."""
     async with asyncio.timeout(60):
         while True:
             try:
-                return await handle.submit(of(word))
+                return await handle.submit(of("plain"))
             except RPCError as fault:
                 if fault.errnum != errno.EAGAIN:
                     raise

@@ -10,9 +10,6 @@ from typing import Any
 
 from tests.chaos.checkers.base import Call, Checker, Site, Truth
 
-LEADS = {
-    "submit": {"", "submit"}, "validate": {"submit"}, "alloc": {"SCHED"}, "clean": {"CLEANUP"},
-}  # fmt: skip
 AFTER = {
     "alloc": ("priority",), "start": ("alloc",), "finish": ("alloc",), "release": ("alloc",),
     "free": ("release",), "clean": ("submit",),

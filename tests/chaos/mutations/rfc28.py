@@ -8,7 +8,6 @@ from __future__ import annotations
 from tests.chaos.mutations.sabotage import Sabotage
 
 _STREAM = "fluxsched.protocol.sessions:to_messages"
-_CLIENT = "fluxsched.protocol.sessions:AcquireClient"
 _SCHEDULER = "fluxsched.sched.engine.scheduler:Scheduler"
 _SESSION = "fluxsched.scheduler.session:SchedulerSession"
 _RESOURCE = "fluxsched.resource"

@@ -12,8 +12,6 @@ FORECASTS_MAX, FORECAST_KEPT_S, KEPT_S, PLANNED_JOBS_MAX = limit(
     "FORECASTS_MAX", "FORECAST_KEPT_S", "KEPT_S", "PLANNED_JOBS_MAX"
 )
 
-ENDS_S = 200.0
-
 
 @pytest.fixture
 def four():

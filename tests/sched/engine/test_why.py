@@ -16,7 +16,6 @@ FIFO = "fifo: Strict order: the first job that cannot start holds back all other
 FIRSTFIT = "firstfit: Starts every job that fits, in order; others are skipped."
 EASY = "easy: The first job that cannot start has a reservation; others start, in order, if they do not delay it."
 CONSERVATIVE = "conservative: Every job has a reservation, made in order; others start early only if they delay none."
-NEEDS_4 = "needs 4 exclusive nodes of 1 core; 2 nodes fit now, 2 nodes are busy"
 IN_THE_WAY = "fits now, but not for as long as it may run: job ƒ3 is to start in 100s"
 PLANNED = "as it is planned; sooner if running jobs end before their limits"
 LIMITS = "if running jobs use up their limits and no job goes ahead of it"
