@@ -31,7 +31,7 @@ from fluxsched.leases import STEPS, LeaseState, Wish
 from fluxsched.protocol.messages import common, flux, instance, jobs, resource
 from fluxsched.protocol.messages import jobs as sched
 from fluxsched.protocol.messages.common import Payload
-from fluxsched.protocol.sessions import PLAIN, TYPED, AcquireState, diagram
+from fluxsched.protocol.sessions import PLAIN, TYPED, AcquireState
 from fluxsched.protocol.topics import COMMON, LOCAL_TOPICS, RIGHTS, TOPICS, Scope, Topic
 from fluxsched.scheduler.session import SESSION, SessionState
 from fluxsched.yunikorn.applications import APPLICATION_STATES, ApplicationState
@@ -188,6 +188,21 @@ def way(steps: tuple[tuple[str, Any, Any], ...]) -> str:
             raise KeyError(step)
         else:
             lines.append(f"    {sender}->>{receiver}: {step}")
+    return "\n".join(lines) + "\n"
+
+
+def diagram(table: Mapping[Any, Mapping[str, Any]], start: Any) -> str:
+    """Return the table as a Mermaid state diagram; events with the same way share an arrow, states without any get an
+    end.
+    """
+    lines = ["stateDiagram-v2", f"    [*] --> {start.name}"]
+    for state, row in table.items():
+        ways: dict[Any, list[str]] = {}
+        for event, after in row.items():
+            ways.setdefault(after, []).append(event)
+        lines += [f"    {state.name} --> {after.name}: {', '.join(events)}" for after, events in ways.items()]
+        if all(after is state for after in ways):
+            lines.append(f"    {state.name} --> [*]")
     return "\n".join(lines) + "\n"
 
 

@@ -1,8 +1,8 @@
 """Sessions of the protocols: both ends of an acquire stream (RFC 28), the calls of a client (RFC 6), state tables.
 
 Laws: a state table lists every state; what it does not list for a state is not allowed there. Tests walk states x
-events, and the diagrams in `rfc/` are printed from the same tables by `diagram`. A group change is sent in the dialect
-of its stream: the typed one has one message a part of a change; the plain one has no grow after the first response.
+events, and the diagrams in `rfc/` are printed from the same tables. A group change is sent in the dialect of its
+stream: the typed one has one message a part of a change; the plain one has no grow after the first response.
 
 `AcquireServer` is the resource module's end, group changes in, merged for as long as they wait, and reported in order.
 Only online and offline merge, never across a grow or shrink; a target that changed and changed back is not mentioned;
@@ -75,21 +75,6 @@ def step(table: Mapping[S, Mapping[str, S]], state: S, event: str) -> S:
     except KeyError:
         allowed = ", ".join(sorted(table[state])) or "nothing"
         raise InvalidTransition(f"{event} is not allowed in state {state.name}, only {allowed}") from None
-
-
-def diagram(table: Mapping[S, Mapping[str, S]], start: S) -> str:
-    """Return the table as a Mermaid state diagram; events with the same way share an arrow, states without any get an
-    end.
-    """
-    lines = ["stateDiagram-v2", f"    [*] --> {start.name}"]
-    for state, row in table.items():
-        ways: dict[S, list[str]] = {}
-        for event, after in row.items():
-            ways.setdefault(after, []).append(event)
-        lines += [f"    {state.name} --> {after.name}: {', '.join(events)}" for after, events in ways.items()]
-        if all(after is state for after in ways):
-            lines.append(f"    {state.name} --> [*]")
-    return "\n".join(lines) + "\n"
 
 
 # ---- acquire streams

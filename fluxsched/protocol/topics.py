@@ -123,11 +123,6 @@ class Topic:
         """Return whether a success is on disk."""
         return self.answer not in (ONCE, STREAM)
 
-    @property
-    def noresponse(self) -> bool:
-        """Return whether the topic has no response."""
-        return self.response is None
-
 
 def _service(service: str, **methods: tuple[Any, ...]) -> dict[str, Topic]:
     """Topics of one service from `method_name=(request, response, doc, right, answer?, plain?)`."""

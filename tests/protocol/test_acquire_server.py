@@ -28,7 +28,6 @@ from fluxsched.protocol.sessions import (
     TYPED,
     AcquireServer,
     AcquireState,
-    diagram,
     read_acquire,
     to_messages,
 )
@@ -328,10 +327,3 @@ def test_wrong_acquire_requests(payload, named):
 def test_acquire_needs_the_streaming_flag():
     with pytest.raises(RemoteProtocolError, match="streaming"):
         read_acquire(make_request("resource.acquire", None, matchtag=1))
-
-
-def test_diagram_is_printed_from_the_table():
-    text = diagram(PLAIN, AcquireState.WAITING)
-    assert text.startswith("stateDiagram-v2\n    [*] --> WAITING\n")
-    assert "STREAMING --> STREAMING: shrink, availability, update" in text
-    assert text.endswith("CLOSED --> [*]\n")
