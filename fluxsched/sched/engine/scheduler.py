@@ -48,8 +48,17 @@ from fluxsched.sched.engine.held_jobs import (
 from fluxsched.sched.engine.passes import Passes
 from fluxsched.sched.engine.plugins import Plugins
 from fluxsched.sched.engine.policy_queue import UNSATISFIABLE, WAIT, TimeText, asks_to_wait, utc_text
-from fluxsched.sched.engine.when import StartEstimate, earliest_of, estimates_in
-from fluxsched.sched.engine.why import Forecasts, PlannedStart, PlannedStarts, WaitCause, wait_cause_of, why_of
+from fluxsched.sched.engine.why import (
+    Forecasts,
+    PlannedStart,
+    PlannedStarts,
+    StartEstimate,
+    WaitCause,
+    earliest_of,
+    estimates_in,
+    wait_cause_of,
+    why_of,
+)
 from fluxsched.sched.fair.accounts import Accounts, FairSettings, Measure
 from fluxsched.sched.fair.usage import AccountsReport, UsageBook
 from fluxsched.sched.hooks import TARGETS, Plugin
