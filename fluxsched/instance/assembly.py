@@ -68,7 +68,14 @@ from fluxsched.resource.effects import Saved
 from fluxsched.resource.module import ResourceModule
 from fluxsched.services.health import HealthChecks
 from fluxsched.services.history import HistoryService, kept_conditions, look_at
-from fluxsched.services.instance import AgentService, InstanceService, MetricsService, TraceService
+from fluxsched.services.instance import (
+    NOTICE,
+    AgentService,
+    InstanceService,
+    MetricsService,
+    NoticeService,
+    TraceService,
+)
 from fluxsched.services.job_effects import JobEffects, JobHistory
 from fluxsched.services.job_notify import KIND as JOB_NOTIFICATION
 from fluxsched.services.job_notify import JobNotify
@@ -76,8 +83,6 @@ from fluxsched.services.job_streams import JobCommands, JobInputs, JobStreams
 from fluxsched.services.jobs import JobService, JobWaits, RunningService, SubmitFilters
 from fluxsched.services.module_processes import ModuleTable, StartModule
 from fluxsched.services.modules import ModuleService
-from fluxsched.services.notices import KIND as NOTICE
-from fluxsched.services.notices import NoticeService
 from fluxsched.services.notify import NotifyProgram
 from fluxsched.services.outages import OutageService
 from fluxsched.services.resource import STORED_EVENTS_MAX, ResourceService

@@ -12,7 +12,7 @@ import pytest
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.protocol.messages.common import WALL_TIME_MAX_S
 from fluxsched.protocol.topics import ADMINS, GUESTS, TOPICS
-from fluxsched.services.notices import NOTICE_CHARS_MAX, NOTICES_MAX, check_notice
+from fluxsched.services.instance import NOTICE_CHARS_MAX, NOTICES_MAX, check_notice
 
 
 def test_admins_set_and_all_users_read():
