@@ -48,6 +48,7 @@ SI_SECTIONS = {
     "Commands": {
         "serve": Lazy("fluxsched.cli.si:serve", "Schedule for resource managers, over gRPC."),
         "check": Lazy("fluxsched.cli.si:check", "Check a configuration file and show its queues."),
+        "status": Lazy("fluxsched.cli.si:status", "Show the queues of a scheduler service, their use and what waits."),
         "dump": Lazy("fluxsched.cli.si:dump", "Print the state of a scheduler service as JSON."),
         "rm": Lazy("fluxsched.cli.si:rm", "Let a scheduler service decide for a group of an instance."),
     },

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from fluxsched.cli.base import Command, usage
-from fluxsched.cli.options import InstanceHandle, complete_groups, connected, json_option
-from fluxsched.cli.output import print_json
+from fluxsched.cli.options import (
+    InstanceHandle,
+    Output,
+    TableSpec,
+    complete_groups,
+    connected,
+    json_option,
+    table_options,
+)
+from fluxsched.cli.output import Field, print_json
 from fluxsched.errors import Refused
 
 PACKAGES = {"grpc": "grpcio", "google.protobuf": "protobuf", "yaml": "PyYAML"}
@@ -115,22 +125,143 @@ def check(file: Path, as_json: bool) -> int:
 
 # ---- `si dump`
 
+_rm_option = click.option("--rm", "rm_id", metavar="ID", default="", help="Only this resource manager. [default: all]")
+
 
 @click.command("dump", cls=Command)
-@click.option("--rm", "rm_id", metavar="ID", default="", help="Only of this resource manager. [default: all]")
+@_rm_option
 @address_argument
 def dump(address: str | None, rm_id: str, cert: Path | None, key: Path | None, ca: Path | None) -> None:
     """Print the state of the service at ADDRESS as JSON: queues, nodes, applications, asks, allocations.
 
     [default: where `si serve` listens without --bind]
     """
+    click.echo(_state(address, rm_id, cert, key, ca))
+
+
+def _state(address: str | None, rm_id: str, cert: Path | None, key: Path | None, ca: Path | None) -> str:
     need_packages()
     from fluxsched.yunikorn.wire import ClientCertificates, parse_address, state_dump
 
     with usage():
         target = parse_address(address)
         certificates = ClientCertificates.of(target, cert, key, ca)
-    click.echo(state_dump(target, certificates, rm_id))
+    return state_dump(target, certificates, rm_id)
+
+
+# ---- `si status`
+
+INDENT = "  "
+OURS = "fluxsched.org/"
+"""Kinds that `si rm` adds for itself: they are no resources."""
+
+
+class QueueRow(NamedTuple):
+    """A queue of the service's tree; `counts` are of the applications in it and below it."""
+
+    rm: str
+    partition: str
+    state: str
+    depth: int
+    queue: Mapping[str, Any]
+    counts: Mapping[str, Counter[str]]
+
+    def count(self, what: str) -> int:
+        """Return the number of applications, or of their asks or allocations."""
+        return self.counts[what][self.queue["path"]]
+
+    def part(self, of: str) -> str:
+        """Return the use in percent of the guarantee or the maximum, of the kind that is used most."""
+        bounds, used = self.queue[of], self.queue["used"]
+        parts = [100 * used.get(kind, 0) / bound for kind, bound in bounds.items() if bound and _is_resource(kind)]
+        return f"{max(parts):.0f}" if parts else ""
+
+
+def _is_resource(kind: str) -> bool:
+    return not kind.startswith(OURS)
+
+
+def _amounts(key: str) -> Callable[[QueueRow], str]:
+    def text(row: QueueRow) -> str:
+        from fluxsched.yunikorn.config import quantity_text
+
+        kinds = sorted(filter(_is_resource, row.queue[key]))
+        return ",".join([f"{kind}={quantity_text(kind, row.queue[key][kind])}" for kind in kinds])
+
+    return text
+
+
+STATUS = TableSpec(
+    {
+        "default": "{queue:<16} ?:{rm:<12} ?:{partition:<10} ?:{state:<8} {applications:>4} {running:>7} {waiting:>7} "
+        "{of_guaranteed:>5} {of_max:>4} {used:<16} ?:{guaranteed:<16} {max}",
+        "short": "{queue:<16} ?:{rm:<12} ?:{partition:<10} ?:{state:<8} {running:>7} {waiting:>7} {of_guaranteed:>5} "
+        "{of_max:>4}",
+    },
+    {
+        "rm": Field("RM", lambda row: row.rm),
+        "partition": Field("PARTITION", lambda row: row.partition),
+        "queue": Field("QUEUE", lambda row: INDENT * row.depth + row.queue["path"].rpartition(".")[2]),
+        "path": Field("PATH", lambda row: row.queue["path"]),
+        "state": Field("STATE", lambda row: row.state),
+        "applications": Field("APPS", lambda row: row.count("applications")),
+        "running": Field("RUNNING", lambda row: row.count("allocations")),
+        "waiting": Field("WAITING", lambda row: row.count("asks")),
+        "of_guaranteed": Field("GUAR%", lambda row: row.part("guaranteed")),
+        "of_max": Field("MAX%", lambda row: row.part("max")),
+        "used": Field("USED", _amounts("used")),
+        "guaranteed": Field("GUARANTEED", _amounts("guaranteed")),
+        "max": Field("MAX", _amounts("max")),
+    },
+)
+
+
+@click.command("status", cls=Command)
+@_rm_option
+@address_argument
+@table_options(STATUS)
+def status(
+    address: str | None, rm_id: str, cert: Path | None, key: Path | None, ca: Path | None, output: Output
+) -> None:
+    """Show the tree of queues of the service at ADDRESS, what each uses of its guarantee and maximum, and what waits.
+
+    [default: where `si serve` listens without --bind]
+
+    RUNNING counts allocations, WAITING those that are asked for; a queue has those of all queues below it. GUAR% and
+    MAX% are of the resource that is used most. The maximum of the root is what all nodes have.
+    """
+    answer = json.loads(_state(address, rm_id, cert, key, ca))
+    output.show(answer, lambda shown: list(queue_rows(answer["rms"])))
+
+
+def queue_rows(managers: list[dict[str, Any]]) -> Iterator[QueueRow]:
+    """Yield the queues of all partitions, parents first; what all rows would have in common is left out."""
+    for manager in managers:
+        rm = manager["rmID"] if len(managers) > 1 else ""
+        for partition in manager["partitions"]:
+            name = partition["name"] if len(manager["partitions"]) > 1 else ""
+            counts = _counts(partition["applications"])
+            state = "" if manager["state"] == "Running" else manager["state"].lower()
+            yield from _below(QueueRow(rm, name, state, 0, partition["queues"], counts))
+
+
+def _below(row: QueueRow) -> Iterator[QueueRow]:
+    yield row._replace(state=row.state or ("draining" if row.queue["draining"] else ""))
+    for child in row.queue["queues"]:
+        yield from _below(row._replace(state="", depth=row.depth + 1, queue=child))
+
+
+def _counts(applications: list[dict[str, Any]]) -> dict[str, Counter[str]]:
+    """Return the numbers of applications, allocations and pending asks by the paths of their queues and all above."""
+    found: dict[str, Counter[str]] = {"applications": Counter(), "allocations": Counter(), "asks": Counter()}
+    for each in applications:
+        path = each["queue"]
+        while path:
+            found["applications"][path] += 1
+            found["allocations"][path] += len(each["allocations"])
+            found["asks"][path] += sum([ask["pending"] for ask in each["asks"]])
+            path = path.rpartition(".")[0]
+    return found
 
 
 # ---- `si rm`

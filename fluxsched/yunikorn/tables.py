@@ -428,7 +428,7 @@ def _queue(queue: Queue) -> dict[str, Any]:
         "path": queue.path,
         "leaf": queue.is_leaf,
         "guaranteed": dict(queue.settings.guaranteed),
-        "max": dict(queue.settings.maximum),
+        "max": dict(queue.bounds),
         "used": dict(queue.usage),
         "draining": queue.draining,
         "applications": list(queue.applications),

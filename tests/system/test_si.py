@@ -143,7 +143,8 @@ def test_a_plugin_of_a_file_has_its_say(tmp_path: Path) -> None:
         "        return PASS if rank % 2 else Later('even')\n"
     )
     with serving("--bind", f"unix:{tmp_path}/run/s", "--plugin", str(tmp_path / "odd.py")) as (process, _):
-        rm = RemoteRM(Address(path=tmp_path / "run/s"), "rm")
+        rm_address = Address(path=tmp_path / "run/s")
+        rm = RemoteRM(rm_address, "rm")
         rm.register()
         amount = {"resources": {"vcore": {"value": 1}}}
         nodes = [{"nodeID": f"n{at}", "action": "CREATE", "schedulableResource": amount} for at in range(4)]
@@ -156,6 +157,8 @@ def test_a_plugin_of_a_file_has_its_say(tmp_path: Path) -> None:
         ])  # fmt: skip
         assert sorted(answer.item.nodeID for answer in rm.wait(ALLOCATIONS, "new", 2)) == ["n1", "n3"]
         assert [len(node["allocations"]) for node in rm.dump()["partitions"][0]["nodes"]] == [0, 1, 0, 1]
+        shown = si("status", str(rm_address), "-n", "-o", "{path} {running} {waiting} {used} {max}").output
+        assert shown.split("\n") == ["root         2 2 vcore=2m vcore=4m", "root.default 2 2 vcore=2m", ""]
         rm.close()
         assert ended(process, signal.SIGTERM) == (0, "")
 

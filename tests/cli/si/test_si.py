@@ -32,7 +32,7 @@ def run(*words: str, missing: tuple[str, ...] = ()) -> subprocess.CompletedProce
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", ["--help", "si --help", "si check --help", "si dump --help", "si rm --help"])
+@pytest.mark.parametrize("words", ["--help", "si --help", "si check --help", "si status --help", "si rm --help"])
 def test_help_imports_neither_grpc_nor_protobuf(words: str) -> None:
     done = run(*words.split())
     assert (done.stderr, done.stdout[:6]) == ("0\n", "Usage:")
