@@ -1,17 +1,18 @@
-"""Use of GPUs by the jobs of this host, as `nvidia-smi` says, where it is on PATH.
+"""Use of GPUs by the jobs of this host, as `nvidia-smi` on PATH says, or without it DCGM's `dcgmi`.
 
 Law: nothing is run unless a job that holds GPUs runs, and then one script each SAMPLE_S, for all of them. A driver or a
-file system in PATH that hangs keeps this script waiting and never the keeper: a shell looks for `nvidia-smi`, and if
+file system in PATH that hangs keeps this script waiting and never the keeper: a shell looks for the programs, and if
 there is none no other sample is taken. None begins while a process of the last one is left. A GPU counts as busy as a
 sample finds it, since the one before or since the job began; of a job without a sample nothing is known.
 The id of a GPU in R is its number for the driver, as in CUDA_VISIBLE_DEVICES. The use of a GPU is that of the tasks
-whose processes compute on it, in equal parts, since the driver does not say more.
+whose processes compute on it, in equal parts, since the driver does not say more; `dcgmi` does not name processes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -27,10 +28,14 @@ SAMPLE_S = 5.0
 LIMIT_S = 30.0
 """Time after which a sample is ended, and killed a second later: a driver that sleeps takes a second or two a GPU."""
 QUERY: Final = (
+    "command -v nvidia-smi >/dev/null || exec dcgmi dmon --field-id 203,252 --count 1; "
     "nvidia-smi --query-gpu=index,uuid,utilization.gpu,memory.used --format=csv,noheader,nounits; echo; "
     "nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv,noheader,nounits"
 )
-"""Shell script of one sample: a line a GPU, an empty one, and a line for each process that computes."""
+"""Shell script of one sample: a line a GPU, an empty one, and a line for each process that computes; of `dcgmi` a table
+of the fields DCGM_FI_DEV_GPU_UTIL and DCGM_FI_DEV_FB_USED.
+"""
+_DCGM_ROW: Final = re.compile(r"^ *GPU +(\d{1,9}) +(\d{1,9}) +(\S+)", re.ASCII | re.MULTILINE)
 NOT_FOUND: Final = 127
 """Exit status of a shell that does not find its last command."""
 OUTPUT_BYTES_MAX = 1 << 16
@@ -57,7 +62,7 @@ class GpuSampler:
         self._spawned = spawned
         self._take = take
         self._is_missing = False
-        """True once no `nvidia-smi` was found."""
+        """True once neither program was found."""
         self._group = 0
         """Process group of the last sample; 0 if there was none."""
         self._timer: Timer | None = None
@@ -70,7 +75,7 @@ class GpuSampler:
         return self._timer is None and self._process is None and not self._is_missing
 
     def begin(self) -> None:
-        """Begin to sample, unless that is under way or there is no `nvidia-smi`."""
+        """Begin to sample, unless that is under way or there is no program for it."""
         if self.is_idle:
             self._timer = self._turns.after(SAMPLE_S, self._ask)
 
@@ -146,7 +151,8 @@ def parse(text: str) -> dict[int, GpuUse]:
     for words in _rows(processes, 3):
         if words[0] in of_uuid and words[1].isdecimal():
             of_uuid[words[0]].processes[int(words[1])] = _bytes(words[2])
-    return found
+    rows = _DCGM_ROW.findall(text)
+    return found | {int(gpu): GpuUse(int(percent) / 100, _bytes(mib), {}) for gpu, percent, mib in rows}
 
 
 def _rows(text: str, columns: int) -> Iterable[list[str]]:

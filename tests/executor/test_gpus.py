@@ -1,4 +1,4 @@
-"""What jobs use of GPUs, as a made-up `nvidia-smi` on PATH says."""
+"""What jobs use of GPUs, as a made-up `nvidia-smi` on PATH says, or a made-up `dcgmi`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ a line that nobody expects
 GPU-a, 71, 1000
 GPU-a, 72, [N/A]
 GPU-e, 73, 5
+"""
+DMON = """#Entity   GPUTL     FBUSD
+ID
+GPU 0     90        1024
+GPU 1     N/A       512
+GPU 2     50        N/A
+GPU-I 3   40        100
+Switch 0  1         1
 """
 MIB = 1 << 20
 SMI = """#!/bin/sh
@@ -66,6 +74,29 @@ def test_what_is_known_of_a_sample_is_read_and_the_rest_left_out() -> None:
     }  # fmt: skip
     assert parse("No devices were found\n\n") == {}
     assert len(SAMPLE) * 256 // 4 < OUTPUT_BYTES_MAX
+
+
+def test_a_table_of_dcgm_is_read_without_what_is_no_gpu_or_not_known() -> None:
+    assert parse(DMON) == {0: GpuUse(0.9, 1024 * MIB, {}), 2: GpuUse(0.5, 0, {})}
+    assert parse("Error: unable to establish a connection to the specified host: localhost\n") == {}
+
+
+async def test_without_nvidia_smi_dcgm_is_asked(shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("sh", "sleep", "timeout", "cat"):
+        programs.joinpath(name).symlink_to(str(shutil.which(name)))
+    dcgmi = programs / "dcgmi"
+    dcgmi.with_suffix(".said").write_text(DMON)
+    dcgmi.write_text('#!/bin/sh\necho "$@" > "$0.log"\ncat "$0.said"\n')
+    dcgmi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setattr(gpus, "SAMPLE_S", 0.05)
+    shop.start(FOREVER, children={"gpu": "0-2"})
+    used = (await sampled(shop))["gpus"]
+    assert (used["count"], used["max_bytes"]) == (2, 1024 * MIB)
+    assert used["busy_s"] == pytest.approx(0.7 * used["held_s"], abs=1e-5)
+    assert lines(Path(f"{dcgmi}.log")) == ["dmon --field-id 203,252 --count 1"]
 
 
 def test_a_gpu_of_several_tasks_counts_for_each_in_part() -> None:
