@@ -8,6 +8,7 @@ in which it could be hit has ended, or started, meanwhile: that is no error for 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
@@ -448,6 +449,8 @@ def _print_job(found: dict[str, Any], as_json: bool) -> None:
 
 
 def _value_text(key: str, value: object) -> str:
+    if key == "command" and isinstance(value, list):
+        return shlex.join(value)
     if key in ("duration", "preemptible_after") and isinstance(value, float):
         return duration_text(value)
     if key == "lease" and isinstance(value, dict):
@@ -482,7 +485,7 @@ def usage(handle: InstanceHandle, jobid: int, output: Output) -> None:
 
     USED cores are a mean over its run, used memory is the peak of each task's largest process. A job that runs is
     measured now, as far as its processes are alive. Memory is asked for by --mem or --request: a job that did not has
-    `-`. GPUs are sampled where nvidia-smi is, so a job of a few seconds has no figure.
+    `-`. GPUs are sampled where nvidia-smi or dcgmi is; a job of a few seconds has no figure.
     """
     found = listed_job(handle, jobid)
     if not found.get("t_run"):

@@ -308,7 +308,7 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
     `sim TRACE` is short for it. `sim gen` generates a trace, and `sim export` writes that of an instance;
     rfc/simulator.md describes formats and semantics.
     """
-    from fluxsched.sim.commands import StudyOptions, replay_live, simulate
+    from fluxsched.sim.commands import StudyOptions, replay_live, simulate, write_files
 
     if uri is not None and speed is None:
         raise click.UsageError("--uri is for --speed: a simulation needs no instance")
@@ -320,6 +320,8 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
         else:
             with connect(uri) as handle:
                 study = replay_live(order, handle, speed, SystemClock(), bar)
+    with working("writing the results"):
+        write_files(study, order)
     _write_page(study, order.html)
     if study.left_out:
         warn(f"{wanted['plot']} leaves out {'; '.join(study.left_out)}")

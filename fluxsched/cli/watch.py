@@ -9,6 +9,7 @@ jobs only come and go.
 from __future__ import annotations
 
 import os
+import re
 import select
 import shutil
 import signal
@@ -29,11 +30,32 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.text import printable
 from fluxsched.errors import Disconnected, RPCError
 from fluxsched.system.clock import SystemClock
-from fluxsched.views.jobs import JobRow
+from fluxsched.views.jobs import LIST_START_MAX, JobRow
 from fluxsched.views.machine import USED
 
 _ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+class Scroll(NamedTuple):
+    """Lines, or whole screens, by which a key moves what is shown."""
+
+    lines: int = 0
+    screens: int = 0
+
+
+_EVERYTHING = 1 << 30
+"""Lines beyond any table."""
+_PAGE_UP, _PAGE_DOWN, _START, _END = Scroll(0, -1), Scroll(0, 1), Scroll(-_EVERYTHING), Scroll(_EVERYTHING)
+SCROLLS: Mapping[bytes, Scroll] = {
+    b"\x1b[A": Scroll(-1), b"\x1bOA": Scroll(-1), b"k": Scroll(-1),
+    b"\x1b[B": Scroll(1), b"\x1bOB": Scroll(1), b"j": Scroll(1),
+    b"\x1b[5~": _PAGE_UP, b"b": _PAGE_UP, b"\x1b[6~": _PAGE_DOWN, b" ": _PAGE_DOWN,
+    b"\x1b[H": _START, b"\x1bOH": _START, b"\x1b[1~": _START, b"g": _START,
+    b"\x1b[F": _END, b"\x1bOF": _END, b"\x1b[4~": _END, b"G": _END,
+}  # fmt: skip
+"""What arrow keys, Page Up, Page Down, Home and End send, and the keys of `less` for the same."""
+_KEY = re.compile(rb"\x1b(?:\[[0-9;]*|O)[A-Za-z~]|.", re.DOTALL)
 
 
 def has_screen() -> bool:
@@ -50,15 +72,25 @@ class PressedKeys:
         self.fd: int | None = fd
         self.quit = False
         self.stale = False
+        self._scrolls: list[Scroll] = []
 
     def look(self) -> None:
         """Read what was typed, if anything was."""
         if self.fd is None or not select.select([self.fd], [], [], 0)[0]:
             return
         data = os.read(self.fd, 1024)
-        self.quit |= b"q" in data or b"Q" in data
+        pressed = _KEY.findall(data)
+        self.quit |= b"q" in pressed or b"Q" in pressed
+        self._scrolls += [SCROLLS[key] for key in pressed if key in SCROLLS]
         if not data:
             self.fd = None
+
+    def scrolled(self, first: int, room: int, reach: int) -> int:
+        """Return the line to be shown first, after the keys, of `reach` lines of which `room` fit."""
+        last, scrolls, self._scrolls = max(0, reach - room), self._scrolls, []
+        for scroll in scrolls or [Scroll()]:
+            first = min(max(0, first + scroll.lines + scroll.screens * room), last)
+        return first
 
 
 @contextmanager
@@ -116,6 +148,8 @@ DRAWN_EVERY_S = 1.0
 """Interval at which times are drawn anew (seconds)."""
 GATHERED_S = 0.1
 """Time for which changes are gathered for one request (seconds)."""
+HEADING_LINES = 2
+"""Lines of a screen above those of the table: its title, and the headings of the columns."""
 ASKED_IDS_MAX = 1000
 """Changed jobs that are asked for at a time."""
 
@@ -162,6 +196,11 @@ class _Changes:
 class Screen(Protocol):
     """Table on a terminal, for as long as a connection lasts."""
 
+    count: int
+    """Lines that there are, as far as is known."""
+    reach: int
+    """Lines of them that can be shown."""
+
     @property
     def is_over(self) -> bool:
         """Return whether all that is watched has ended, or no more changes will arrive."""
@@ -172,11 +211,11 @@ class Screen(Protocol):
         changes.
         """
 
-    def ask(self, height: int) -> None:
-        """Ask the instance for what a terminal of this height shows."""
+    def ask(self, first: int, room: int) -> None:
+        """Ask the instance for so many lines, or all, from the first that is shown."""
 
-    def table(self) -> tuple[str, list[str]]:
-        """Return a title and the lines."""
+    def table(self, first: int, room: int) -> tuple[str, list[str]]:
+        """Return what the lines are, in the singular, and the heading with so many lines from the first."""
 
 
 def _show(handle: InstanceHandle, begin: Callable[[], Screen]) -> int:
@@ -201,19 +240,32 @@ def _keep_drawing(handle: InstanceHandle, begin: Callable[[], Screen], keys: Pre
 
 def _draw_while_connected(handle: InstanceHandle, screen: Screen, keys: PressedKeys, shown: list[str]) -> None:
     asked_s = drawn_s = -REFRESHED_EVERY_S
-    size = None
+    seen: object = None
+    first = 0
     while not (keys.quit or screen.is_over):
-        now_s = SystemClock.monotonic_s()
-        size, old = shutil.get_terminal_size(), size
-        if is_asked := now_s >= asked_s + screen.pause_s:
+        now_s, size = SystemClock.monotonic_s(), shutil.get_terminal_size()
+        room = max(1, size.lines - HEADING_LINES)
+        first = keys.scrolled(first, room, screen.reach)
+        seen, before = (size, first), seen
+        if is_asked := seen != before or now_s >= asked_s + screen.pause_s:
             asked_s = now_s
-            screen.ask(size.lines)
-        if is_asked or now_s >= drawn_s + DRAWN_EVERY_S or size != old or keys.stale:
+            screen.ask(first, room)
+        if is_asked or now_s >= drawn_s + DRAWN_EVERY_S or keys.stale:
             keys.stale, drawn_s = False, now_s
-            title, shown[:] = screen.table()
+            noun, shown[:] = screen.table(first, room)
+            title = f"{part_text(first, room, screen.count, screen.reach, noun)}, q ends this"
             draw([f"{time_text(SystemClock.wall_s(), '%H:%M:%S')}  {title}", *shown], size.lines)
         next_s = min(asked_s + screen.pause_s, drawn_s + DRAWN_EVERY_S)
         handle.listen(max(next_s - SystemClock.monotonic_s(), 0.0), keys)
+
+
+def part_text(first: int, room: int, count: int, reach: int, noun: str) -> str:
+    """Return which of all lines are shown, and how to see the others."""
+    everything = plural(count, noun)
+    if count <= min(room, reach):
+        return everything
+    others = ", arrow and page keys show others" if reach > room else ""
+    return f"{first + 1:,}-{min(first + room, reach):,} of {everything}{others}"
 
 
 # ---- watched jobs
@@ -327,7 +379,7 @@ class _JobScreen:
         self._output = output
         self._news = News(handle, watched.ids)
         self._found: Sequence[Mapping[str, Any]] = ()
-        self._count = 0
+        self.count = self.reach = 0
 
     @property
     def is_over(self) -> bool:
@@ -337,18 +389,18 @@ class _JobScreen:
     def pause_s(self) -> float:
         return ASKED_EVERY_S if self._news else REFRESHED_EVERY_S
 
-    def ask(self, height: int) -> None:
+    def ask(self, first: int, room: int) -> None:
         self._news.taken()
-        request = self._watched.request
-        count = min(request["max_entries"], max(1, height - 2))
-        answer = self._handle.rpc("job-manager.list", {**request, "order": "active", "max_entries": count})
-        self._found, self._count = answer["jobs"], answer.get("count") or 0
+        most = self._watched.request["max_entries"]
+        wanted = {"order": "active", "start": first, "max_entries": max(1, min(room, most - first))}
+        answer = self._handle.rpc("job-manager.list", {**self._watched.request, **wanted})
+        self._found = answer["jobs"]
+        self.count = max(answer.get("count") or 0, len(self._found))
+        self.reach = min(self.count, most, LIST_START_MAX + room)
 
-    def table(self) -> tuple[str, list[str]]:
-        output, rows = self._output, self._watched.rows(self._found)
-        lines = render(rows, output.layout, output.fields, header=output.header)
-        part = f"{len(rows):,} of " if self._count > len(rows) else ""
-        return f"{part}{plural(max(self._count, len(rows)), 'job')} shown, q ends this", [*lines]
+    def table(self, first: int, room: int) -> tuple[str, list[str]]:
+        output = self._output
+        return "job", render(self._watched.rows(self._found), output.layout, output.fields, header=output.header)
 
 
 # ---- watched targets
@@ -495,6 +547,7 @@ class _StatusScreen:
         self._news = MachineNews(handle)
         self._news.is_due = True
         self._lines: list[str] = []
+        self.count = self.reach = 0
 
     @property
     def is_over(self) -> bool:
@@ -504,10 +557,12 @@ class _StatusScreen:
     def pause_s(self) -> float:
         return ASKED_EVERY_S if self._news.is_due else inf
 
-    def ask(self, height: int) -> None:
+    def ask(self, first: int, room: int) -> None:
         self._news.is_due = False
         output, found = self._output, self._rows(self._handle.rpc("resource.status"), False)
-        self._lines = [*render(found, output.layout, output.fields, header=output.header)]
+        self._lines = render(found, output.layout, output.fields, header=output.header)
+        self.count = self.reach = len(self._lines) - output.header
 
-    def table(self) -> tuple[str, list[str]]:
-        return "q ends this", self._lines
+    def table(self, first: int, room: int) -> tuple[str, list[str]]:
+        at = int(self._output.header)
+        return "line", [*self._lines[:at], *self._lines[at + first :]]

@@ -115,14 +115,14 @@ class Study:
 
 
 def simulate(options: StudyOptions, stopwatch: Callable[[], float], bar: Bar | None = None) -> Study:
-    """Every policy on the trace, then the files that were asked for. Raises InvalidValue before anything is written."""
+    """Return every policy on the trace. Raises InvalidValue also for what `write_files` could not write."""
     _check_written(options)
     trace = _read(options)
     results = [
         _simulated(trace, policy, label, options, stopwatch, bar)
         for policy, label in zip_longest(options.policies or (DEFAULT_POLICY,), options.labels)
     ]
-    return _written(Study(trace, results, options.by), options)
+    return Study(trace, results, options.by)
 
 
 def _read(options: StudyOptions) -> Trace:
@@ -186,7 +186,7 @@ def replay_live(
     trace = _read(options)
     result = replay(instance, trace, speed, clock, None if bar is None else bar("live"))
     result.label = options.labels[0] if options.labels else None
-    return _written(Study(trace, [result], options.by), options)
+    return Study(trace, [result], options.by)
 
 
 def make_workload(
@@ -515,7 +515,8 @@ def _check_written(options: StudyOptions) -> None:
         check_path(options.plot)
 
 
-def _written(study: Study, options: StudyOptions) -> Study:
+def write_files(study: Study, options: StudyOptions) -> None:
+    """Write the results to the files that were asked for, but for a page."""
     if options.jobs_out is not None:
         write_csv(study.results, options.jobs_out)
     if options.accounts_out is not None:
@@ -525,7 +526,6 @@ def _written(study: Study, options: StudyOptions) -> Study:
         from fluxsched.sim.plots import PARTS, plot
 
         study.left_out.extend(plot(study.trace, study.results, options.plot, options.plot_parts or PARTS))
-    return study
 
 
 # ---- package

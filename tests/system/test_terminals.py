@@ -277,3 +277,20 @@ def test_a_table_at_a_terminal_is_drawn_on_across_a_restart(daemon: Any, words: 
     here.read_until("q ends this")
     here.type("q")
     assert here.end() == 0
+
+
+def test_a_table_with_more_lines_than_the_terminal_is_scrolled(daemon: Any) -> None:
+    site = daemon("--fake", "1x1")
+    site("submit", "--cc=1-40", "--urgency=hold", "true")
+    here = AtTerminal(site, "jobs", "--watch", "-o", "{id}")
+    here.read_until("1-31 of 40 jobs, arrow and page keys show others, q ends this")
+    here.type("\x1b[6~")
+    here.read_until("10-40 of 40 jobs")
+    here.type("\x1b[A\x1bOA")
+    here.read_until("8-38 of 40 jobs")
+    here.type("\x1b[H")
+    here.read_until("1-31 of 40 jobs")
+    site("cancel", "--all")
+    here.read_until("0 jobs, q ends this")
+    here.type("q")
+    assert here.end() == 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
 from fluxsched.cli.jobs import REASONS_ASKED_MAX
+from fluxsched.cli.watch import PressedKeys, part_text
 from fluxsched.errors import Refused, RPCError
 from fluxsched.system.clock import SystemClock
 
@@ -183,3 +185,36 @@ def test_the_scheduler_is_asked_about_so_many_jobs(cli, job) -> None:
     }
     done = cli("jobs", "-n", answers=answers)
     assert done.calls[-1] == ("job-manager.reasons", {"ids": [*range(1, REASONS_ASKED_MAX + 1)]})
+
+
+@pytest.mark.parametrize(
+    ("typed", "first"),
+    [
+        (b"", 5), (b"x\x1b[5;5~", 5), (b"\x1b[A", 4), (b"\x1bOBjj", 8), (b"\x1b[6~", 15), (b" \x1b[5~k", 4),
+        (b"\x1b[F", 90), (b"G\x1b[A", 89), (b"\x1b[4~\x1b[1~\x1b[B", 1), (b"b", 0), (b"g", 0),
+    ],
+)  # fmt: skip
+def test_keys_scroll_a_table_of_100_lines_by_lines_or_by_screens_of_10(typed: bytes, first: int) -> None:
+    reads, writes = os.pipe()
+    keys = PressedKeys(reads)
+    os.write(writes, typed)
+    keys.look()
+    assert (keys.scrolled(5, 10, 100), keys.quit) == (first, False)
+    assert (keys.scrolled(first, 10, 100), keys.scrolled(first, 10, 3)) == (first, 0)
+    os.write(writes, b"\x1b[Aq")
+    keys.look()
+    assert keys.quit
+    os.close(reads)
+    os.close(writes)
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "reach", "text"),
+    [
+        (0, 1, 1, "1 job"), (0, 10, 10, "10 jobs"), (0, 10, 5, "1-5 of 10 jobs"),
+        (0, 4600, 1000, "1-10 of 4,600 jobs, arrow and page keys show others"),
+        (990, 4600, 1000, "991-1,000 of 4,600 jobs, arrow and page keys show others"),
+    ],
+)  # fmt: skip
+def test_a_screen_of_10_lines_says_what_part_of_a_table_it_shows(first: int, count: int, reach: int, text: str) -> None:
+    assert part_text(first, 10, count, reach, "job") == text
