@@ -30,7 +30,8 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.text import printable
 from fluxsched.errors import Disconnected, RPCError
 from fluxsched.system.clock import SystemClock
-from fluxsched.views.jobs import LIST_START_MAX, JobRow
+from fluxsched.views.feeds import LIST_START_MAX
+from fluxsched.views.jobs import JobRow
 from fluxsched.views.machine import USED
 
 _ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"

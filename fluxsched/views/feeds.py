@@ -42,7 +42,8 @@ from fluxsched.core.jobid import format_f58, parse_jobid, parse_jobids
 from fluxsched.core.text import UNPRINTABLE, not_among, printable, some_of, there_are
 from fluxsched.errors import InvalidValue, LimitExceeded, RPCError
 from fluxsched.protocol.messages.instance import REASONS_MAX, ReportBy
-from fluxsched.protocol.messages.jobs import LIST_START_MAX, ListOrder
+from fluxsched.protocol.messages.jobs import LIST_START_MAX as LIST_START_MAX
+from fluxsched.protocol.messages.jobs import ListOrder
 from fluxsched.system.clock import SystemClock
 from fluxsched.views.jobs import (
     ANY_USER,

@@ -15,7 +15,6 @@ from fluxsched.core.batch import ADDRESS_KEY
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.text import counted, some_of
 from fluxsched.errors import InvalidValue
-from fluxsched.protocol.messages.jobs import LIST_START_MAX as LIST_START_MAX
 from fluxsched.views.words import duration_text, rounded, size_text, span_text, time_text
 
 PENDING = ("NEW", "DEPEND", "PRIORITY", "SCHED")
