@@ -1,4 +1,5 @@
-"""Passes over the groups that have changed, queue by queue, and the growth of elastic jobs.
+"""Passes over the groups that have changed, queue by queue in the order in which policies were named; and the growth of
+elastic jobs.
 
 Law: a policy is asked for one decision at a time, and each is made real, or refused with the reason, before the next,
 so a pass may be dropped between any two: what is left is decided next time. As the last step elastic jobs get
