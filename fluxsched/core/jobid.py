@@ -232,7 +232,7 @@ def id_tag(tag: str, jobid: int) -> str | None:
     return ID_FORMS[form](jobid) if name in ("id", "jobid") and form in ID_FORMS else None
 
 
-# ---- job_text
+# ---- attributes of jobs as texts
 
 
 class JobAttribute(NamedTuple):

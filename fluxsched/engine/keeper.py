@@ -217,7 +217,7 @@ def _children() -> list[int]:
     return children_of(own) or [pid for pid, stat in living() if stat.ppid == own]
 
 
-# ---- keeper
+# ---- the keeper of a host
 
 RECEIVE_MAX: Final = 64
 """Transport messages taken at a time."""

@@ -102,7 +102,7 @@ class _Incomplete(Exception):
     """Parts of the report have still to arrive."""
 
 
-# ---- lines
+# ---- lines in which reports are sent
 
 
 def report_lines(report: HostReport) -> bytes:
@@ -179,7 +179,7 @@ def read_introduction(line: bytes) -> Introduction:
     return found
 
 
-# ---- checks and R
+# ---- checks of reports, and the R made of them
 
 
 def _check_report(report: HostReport) -> None:

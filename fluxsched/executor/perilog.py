@@ -215,7 +215,7 @@ class HostPrograms:
             return b""
 
 
-# ---- perilog
+# ---- an executor with a prolog and an epilog around each job
 
 ENDED_BEFORE: Final = "it was ended before its tasks ran"
 

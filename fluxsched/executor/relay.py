@@ -140,7 +140,7 @@ class PieceInbox:
             self.lost = self._ended
 
 
-# ---- relay
+# ---- limits, and messages in pieces
 
 log = logger("relay")
 

@@ -459,7 +459,7 @@ def _no_processes(request: RpcRequest) -> None:
     raise Refused(f"an instance of fluxsched does not serve the processes of a job: {remedy}", errno.ENOSYS)
 
 
-# ---- endpoint
+# ---- what serves Flux's clients, put together
 
 Reload = Callable[[RpcRequest, ReloadRequest], None]
 """Reads the resources again, and answers the request. Raises Refused when that cannot be."""
@@ -605,7 +605,7 @@ class FluxResourceService:
             del self._waiting[request]
 
 
-# ---- endpoint_logs
+# ---- `job-info`: logs and records of jobs
 
 INITIAL_SENTINEL = 2
 """The flag that asks for an empty response where history ends."""

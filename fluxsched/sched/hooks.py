@@ -240,7 +240,7 @@ class Plugin(Protocol):
     READS: ClassVar[Sequence[str]]
 
 
-# ---- chain
+# ---- the plugins of a queue
 
 PLUGINS_MAX = 16
 """Maximum number of plugins of one queue: each is asked about each job."""
@@ -447,7 +447,7 @@ def _asks_about_shapes(each: Filtering) -> bool:
     return each.pre_filter is not None or each.filter is not None or each.score is not None
 
 
-# ---- calls
+# ---- calls of plugins
 
 ANNOTATION_KEYS_MAX = 64
 """Maximum number of annotations of one plugin and job; they are stored with the job."""
@@ -564,7 +564,7 @@ def wait_text(whys: Mapping[str, str]) -> str:
     return "; ".join(texts)
 
 
-# ---- labels
+# ---- labels: what plugins read of jobs
 
 READS_MAX = 16
 """Maximum number of names that the plugins of a queue read in all; each multiplies the shapes."""
@@ -628,7 +628,7 @@ def _value(name: str, jobspec: Jobspec, userid: int) -> Any:
     return found[:LABEL_CHARS_MAX] if isinstance(found, str) else found
 
 
-# ---- sorts
+# ---- orders of plugins
 
 SORT_ITEMS_MAX = 8
 """Maximum number of items of a job's tuple."""
@@ -687,7 +687,7 @@ def _kind(one: object) -> type:
     return float if isinstance(one, (int, float)) else type(one)
 
 
-# ---- limits
+# ---- limits of a site (`[[limits]]`)
 
 LIMITS: Final = "limits"
 """Name by which the hooks of the site's limits are known beside those of plugins."""

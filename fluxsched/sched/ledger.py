@@ -418,7 +418,7 @@ def _of_targets(blocks: Blocks) -> Blocks:
     return blocks[:-1] if blocks and blocks[-1].at == NO_TARGET else blocks
 
 
-# ---- allocation
+# ---- allocations
 
 
 class JobAllocation:
@@ -559,7 +559,7 @@ def without(allocation: JobAllocation, blocks: Blocks) -> Blocks:
     return tuple([Block(at, word, cores, gpus, amounts) for (at, cores, gpus, amounts), word in held.items() if word])
 
 
-# ---- check
+# ---- checks of the ledger
 
 NOTHING: Final = Part(NO_TARGET, 0, 0)
 """Part for a target on which no job holds anything."""
@@ -646,7 +646,7 @@ def check_apart(other: JobAllocation, jobid: int, part: Part) -> None:
         )
 
 
-# ---- elastic
+# ---- parts of elastic jobs
 
 SHRINK_PAUSE_S: Final = 60.0
 """Pause between a shrink of a job and its next growth (seconds)."""
@@ -945,7 +945,7 @@ def highest_of(ranks: Idset, count: int) -> Idset:
     return ranks - ranks.first(len(ranks) - count) if count < len(ranks) else ranks
 
 
-# ---- resizing
+# ---- sizes of elastic jobs
 
 NOT_ELASTIC: Final = "it is not elastic"
 ENDING: Final = "it is ending"

@@ -161,7 +161,7 @@ def _load(noun: str, path: str) -> ModuleType:
     return module
 
 
-# ---- fault lines
+# ---- faults in foreign code
 
 OURS = Path(__file__).parents[1]
 """Frames of files in here are not the policy's."""
@@ -206,7 +206,7 @@ def _is_foreign(file: Path) -> bool:
     return OURS not in file.parents or any(folder in file.parents for folder in FOREIGN_LIKE)
 
 
-# ---- option
+# ---- options
 
 
 @dataclass(frozen=True, slots=True)

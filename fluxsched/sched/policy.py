@@ -477,7 +477,7 @@ class ExtrasSearch:
             gone = count
 
 
-# ---- policy
+# ---- views and policies
 
 Waiting = PendingJob
 """The name that `PendingJob` had in 0.1.0."""
@@ -713,7 +713,7 @@ def decide(job: PendingJob, outcome: Outcome) -> Decision:
             return Deny(job.jobid, why)
 
 
-# ---- stages
+# ---- stages of a pass
 
 
 class Stages:

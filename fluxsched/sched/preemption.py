@@ -296,7 +296,7 @@ class Preemptions:
             self.running.began(allocation)
 
 
-# ---- running
+# ---- running jobs that may be preempted
 
 CATCH_UP_JOBS: Final = 1024
 """Jobs that are taken in at a time: some milliseconds."""
@@ -493,7 +493,7 @@ class PreemptibleJobs:
             stale.add(rank)
 
 
-# ---- if gone
+# ---- what fits without them
 
 SWITCHES_TRIED: Final = 64
 """Switches under which a search for extras is tried, at most: each takes some milliseconds on a large machine."""

@@ -281,7 +281,7 @@ class SortedJobs:
             last = keys[-1]
 
 
-# ---- orders
+# ---- orders of jobs
 
 FIFO: Final = "fifo"
 """The order of the queue."""
@@ -320,7 +320,7 @@ def key_of(order: str, now_s: float) -> Callable[[PendingJob], tuple[Any, ...]]:
     return FIXED.get(order) or (lambda job: job.key)
 
 
-# ---- admission
+# ---- rules beside the resources
 
 
 class Exceeded(NamedTuple):
@@ -396,7 +396,7 @@ class AdmissionControl:
         """Assert that these jobs hold what is booked."""
 
 
-# ---- queue
+# ---- pending jobs
 
 WAITING_MAX = 2_000_000
 """Jobs in one queue: twice the million that RFC 27 asks for, about 1 KiB each."""
@@ -660,7 +660,7 @@ class PendingJobs:
         return jobs
 
 
-# ---- account lines
+# ---- lines of accounts
 
 EXPEDITED: Final = 4294967295
 """The priority of jobs of urgency 31 (RFC 21)."""

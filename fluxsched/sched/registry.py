@@ -197,7 +197,7 @@ def _is_policy(cls: type[Any]) -> bool:
     return hasattr(cls, "name") and hasattr(cls, "schedule")
 
 
-# ---- plugin registry
+# ---- plugins
 
 PLUGIN_GROUP: Final = "fluxsched.plugins"
 

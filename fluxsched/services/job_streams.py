@@ -167,7 +167,7 @@ def _read(path: str, offset: int, size: int) -> bytes | None:
         raise Refused(f"cannot read {name} of the job: {os.strerror(exc.errno or 0)}", exc.errno) from exc
 
 
-# ---- job_streams
+# ---- events and output of jobs
 
 # Not compiled: flux.endpoint inherits from OutputFollower, and nothing plain can inherit from a compiled class
 

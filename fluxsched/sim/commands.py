@@ -528,7 +528,7 @@ def write_files(study: Study, options: StudyOptions) -> None:
         study.left_out.extend(plot(study.trace, study.results, options.plot, options.plot_parts or PARTS))
 
 
-# ---- package
+# ---- packages made from templates
 
 NAME_CHARS_MAX = 60
 """Names of policies and plugins stand in tables, file names and one-line specifications."""

@@ -447,7 +447,7 @@ class PluginSite:
                 self.running[effect.jobid] = min(self.running.get(effect.jobid, inf), self.now_s)
 
 
-# ---- plugin_suite
+# ---- one try of a plugin
 
 FAULTS, LEAKS = "faults", "leaks"
 

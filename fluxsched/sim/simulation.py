@@ -546,7 +546,7 @@ class Users:
         return self._names[at] if 0 <= at < len(self._names) else str(userid)
 
 
-# ---- amounts
+# ---- records of jobs: amounts
 
 
 class AmountRecorder:

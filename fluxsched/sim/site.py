@@ -248,7 +248,7 @@ def _made_up(resources: ResourceSet, widths: list[int]) -> Topology:
     return Topology(found)
 
 
-# ---- events
+# ---- events of the site
 
 SITE_BYTES_MAX = 1 << 26
 """A million events of 64 bytes: a change every minute for two years."""
@@ -403,7 +403,7 @@ def effects_of(step: SiteEvent, module: ResourceModule, now_s: float) -> list[Re
             return [*module.advance_outages(now_s), *module.set_offline(targets, now_s)]
 
 
-# ---- assembly
+# ---- the production parts, joined in memory
 
 ACQUIRER: Final = "scheduler"
 """The one peer of the resource module; it acquires every group."""
@@ -627,7 +627,7 @@ def _read(jobspec: Any) -> Jobspec:
     return jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
 
 
-# ---- trace_jobspecs
+# ---- jobspecs of a trace
 
 JobspecKey: TypeAlias = tuple[Ask, float | None, int | str | None, str | None, float | None, int]
 
@@ -725,7 +725,7 @@ def with_system(jobspec: Jobspec, key: str, value: object) -> dict[str, Any]:
     return with_path(jobspec.raw, f"attributes.system.{key}", value)
 
 
-# ---- policy_guard
+# ---- faults of policies
 
 
 def exit_text(fault: SystemExit) -> str:

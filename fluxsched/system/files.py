@@ -311,7 +311,7 @@ def parse_bind(text: str, *, public: bool, risk: str = OPEN) -> tuple[str, int]:
     return host, int(port)
 
 
-# ---- kept_logs
+# ---- logs of ended instances
 
 LOGS_KEPT = 16
 """Logs of ended instances that are kept in one directory."""

@@ -267,7 +267,7 @@ def _quantity(kind: str, quantity: object) -> int:
     return value
 
 
-# ---- user_groups
+# ---- groups of users
 
 GROUPS_KEPT_S: Final = 60.0
 """Time for which the groups of a user are not looked up again (seconds): a user database may be far away."""

@@ -450,7 +450,7 @@ def release(job: RMJob, uuid: str, key: str, kind: int) -> Any:
     )
 
 
-# ---- rm
+# ---- effects of the resource manager
 
 
 class SendRequest(NamedTuple):

@@ -435,7 +435,7 @@ class TurnLoop:
             del self.connections[rm_id]
 
 
-# ---- service
+# ---- unique ids
 
 
 class UuidMaker:

@@ -394,7 +394,7 @@ class Group:
             queue.jobs.check()
 
 
-# ---- verdict
+# ---- verdicts on requests
 
 
 class FitVerdict:
@@ -537,7 +537,7 @@ def _judge_set_aside(group: Group, now_s: float) -> list[Denied | Annotated]:
     return found
 
 
-# ---- notices
+# ---- notices to owners of jobs
 
 NOTICE_EVERY_S: Final = 10.0
 """Minimum interval between notices of a changed reason or estimate: estimates change with every end of a job (seconds).
@@ -679,12 +679,10 @@ def _near(one_s: float | None, other_s: float | None) -> bool:
     return abs(one_s - other_s) < ESTIMATE_STEP_S
 
 
-# ---- joint
+# ---- jobs that arrive and leave
 
 Enter: TypeAlias = Callable[[Group, PendingJob, str | None, float], list[Effect]]
 """Function that enters a feasible job into a group at a time, where plugins are to be asked first."""
-
-# ---- jobs that arrive and leave
 
 
 def judge_in(groups: Sequence[Group], shape: Shape) -> str | None:
@@ -775,7 +773,7 @@ def leaves_all(group: Group, jobid: int) -> bool:
     return True
 
 
-# ---- passes
+# ---- reservations, and plans of several groups
 
 
 def standing(group: Group, jobid: int) -> Reservation | None:

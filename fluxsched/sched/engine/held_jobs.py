@@ -208,7 +208,7 @@ def running_job(allocation: JobAllocation) -> Running:
     )
 
 
-# ---- events
+# ---- sizes that change
 
 
 def left_group(groups: Iterable[Group], targets: Idset) -> str:
@@ -370,7 +370,7 @@ def adopted_elastic(
     return elastic
 
 
-# ---- accounting
+# ---- accounts, and the capacity that counts
 
 
 def book_for(
@@ -439,7 +439,7 @@ def count_capacity(book: UsageBook, pools: Iterable[Pool], ledger: Ledger, now_s
     book.set_capacity(usable, inside, held, now_s)
 
 
-# ---- outages
+# ---- starts beside outages
 
 _MINUTE_S: Final = 60
 _INSTANT_S: Final = 1e-3

@@ -289,7 +289,7 @@ def hooked_shapes(group: Group) -> dict[int, Shape]:
     return {number: shape for number, shape in found.items() if shape.scope is not None}
 
 
-# ---- passes
+# ---- passes over groups
 
 ROUNDS_MAX = 8
 """Times that the groups of a queue pass over its line at one instant, since jobs of it started or moved in another."""
@@ -479,7 +479,7 @@ def _due_notices(group: Group, now_s: float) -> Iterator[Effect]:
             yield notices.notify(jobid, notices.reasons[jobid], start_s, now_s) or PAUSED
 
 
-# ---- growing
+# ---- growth of elastic jobs
 
 
 class Growing:
@@ -662,7 +662,7 @@ def _together(one: Fits | None, other: Fits) -> Fits:
     return Fits(one.shape, joined((*one.blocks, *other.blocks)), one.nslots + other.nslots, by_part)
 
 
-# ---- refused
+# ---- why a growth or shrink is refused
 
 NOT_RUNNING: Final = "it does not run"
 

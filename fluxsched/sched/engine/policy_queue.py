@@ -184,7 +184,7 @@ def arrived(arrivals: list[PendingJob], skips: Skips, order: str, now_s: float) 
             yield None
 
 
-# ---- set aside
+# ---- jobs that are set aside
 
 WAIT, DENY = "wait", "deny"
 UNSATISFIABLE: Final = (WAIT, DENY)
@@ -238,7 +238,7 @@ class SetAside:
         return f"{self.why}; it had {'enough' if self.had is None else self.had} until {time}"
 
 
-# ---- group_hooks
+# ---- jobs at a gate
 
 
 class GatedJob:
@@ -315,7 +315,7 @@ class Gates:
         return due
 
 
-# ---- permits
+# ---- jobs that wait for a permit
 
 
 class WaitingPermit:
@@ -381,7 +381,7 @@ class Permits:
         return found
 
 
-# ---- held back
+# ---- jobs that plugins hold back
 
 
 class HeldBack:
@@ -424,7 +424,7 @@ class HeldBack:
         return self.of_job.get(job.jobid) or self.of_shape[job.shape.number]
 
 
-# ---- group hooks
+# ---- plugins as one group asks them
 
 
 class GroupHooks:
@@ -509,7 +509,7 @@ def seen_of(job: PendingJob, now_s: float) -> JobSeen:
 _seen: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a start
 
 
-# ---- verdicts
+# ---- verdicts of plugins on shapes
 
 VERDICTS_MAX = 4096
 """Shapes whose verdicts are kept beyond those of waiting jobs."""

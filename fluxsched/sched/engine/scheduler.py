@@ -144,7 +144,7 @@ def check_grow(at: Group, groups: Iterable[Group], resources: ResourceSet, onlin
             raise RemoteProtocolError(f"grow of group {at.name!r} names ranks {twice}, which {other.name!r} has")
 
 
-# ---- scheduler
+# ---- the scheduler
 
 
 class Scheduler:
@@ -557,7 +557,7 @@ class Scheduler:
 _waiting: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
 
 
-# ---- status
+# ---- statistics and reports
 
 
 def group_stats(group: Group) -> dict[str, Any]:
@@ -651,7 +651,7 @@ class SchedulerReport:
         return wait_cause_of(self._groups.values(), jobid)
 
 
-# ---- group changes
+# ---- changes of a group
 
 
 def drain_parts(group: Group, parts: PartsByRank) -> bool:

@@ -448,7 +448,7 @@ _NO_SHAPE: Final = frozenset[int]()
 _DECISIONS: Final = "Start, Pending, Deny, Reserve, Preempt, Shrink, Grow, Withhold, Wake or Pause"
 
 
-# ---- growing step
+# ---- steps of elastic jobs
 
 
 class GrowingStep:
@@ -589,7 +589,7 @@ def _beyond_minimum(numbered: tuple[int, ElasticPart]) -> int:
     return numbered[1].beyond_minimum
 
 
-# ---- decided
+# ---- decisions made real
 
 
 def note_begun(group: Group, allocation: JobAllocation, placement: str) -> None:
@@ -663,7 +663,7 @@ def hand_out(group: Group, allocation: JobAllocation, fit: Fits, now_s: float) -
     return Grown(allocation.jobid, fit, now_s, allocation.expiration_s, group.pool)
 
 
-# ---- planned
+# ---- plans of all queues
 
 
 def keep_planned(group: Group, plan: CountedPlan | PoolPlan, queues: Iterable[PolicyQueue], now_s: float) -> None:

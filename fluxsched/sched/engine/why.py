@@ -93,7 +93,7 @@ def wait_cause_of(groups: Iterable[Group], jobid: int, now_s: float = 0.0) -> Wa
     return None
 
 
-# ---- forecast
+# ---- forecasts
 
 WALKED_PARTS_MAX = 10_000
 """Targets of running jobs, counted once for each job there, that the forecasts of one answer may walk through, all of
@@ -254,7 +254,7 @@ def _endless(state: str, jobids: Sequence[int]) -> str:
     return f"{names} run without a limit" if state == "running" else f"{names}, {state}, have no time limit"
 
 
-# ---- why
+# ---- why a job waits
 
 Forecasts = dict[str, Forecast]
 """Forecasts by group for one answer, so that equal requests are looked up only once."""

@@ -202,7 +202,7 @@ def summed(vectors: Iterable[Vector], size: int) -> Vector:
     return tuple(found)
 
 
-# ---- book
+# ---- the book of usage
 
 
 class Charged(Holds, Protocol):

@@ -145,7 +145,7 @@ class ReservedNodes:
         assert self._since_s.keys() == self.by_job.keys()
 
 
-# ---- counted_plan
+# ---- the interface of plans
 
 
 class Plan(Protocol):
@@ -297,7 +297,7 @@ def least_beyond(until_s: float, part_s: float) -> float:
     return rest_s if rest_s + part_s > until_s else nextafter(rest_s, inf)
 
 
-# ---- counted
+# ---- plans that count cores
 
 LONGEST_S = float_info.max
 """The limit of a job that has none: less only than `inf`, which no limit reaches."""
@@ -638,7 +638,7 @@ class CountedPlan(Planner):
 _reservation: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a pass
 
 
-# ---- profile
+# ---- free cores over time
 
 CHUNK = 64
 """Steps a chunk at rest (at most twice that): 200 chunks with 10,000 running jobs and 1,000 reservations."""

@@ -359,7 +359,7 @@ def _is_in(rank: int, words: Mapping[int, int]) -> bool:
     return bool(words.get(rank >> WORD_SHIFT, 0) >> (rank & LOW_BITS) & 1)
 
 
-# ---- within
+# ---- one search within a bound on hops
 
 Units: TypeAlias = Callable[[int, int, int], int]
 """Function that returns the number of nodes, or slots, of the request that fit on a target with these cores and GPUs
@@ -483,7 +483,7 @@ def _others(pool: Pool, timeline: Timeline) -> int | None:
     return (pool.ranks - Idset.of(timeline.ranks)).mask if timeline.ranks else None
 
 
-# ---- timeline
+# ---- the timeline of reservations
 
 TargetIds: TypeAlias = tuple[int, int, int]
 """Ids of a target: its rank, cores and GPUs."""

@@ -350,7 +350,7 @@ def _set_aside(what_if: WhatIf, blocks: Iterable[Block]) -> None:
         what_if.keep((block,))
 
 
-# ---- parts start
+# ---- starts of several parts
 
 
 def soonest(pool: Pool, idle_times: Sequence[tuple[float, int, int]], shape: Shape, now_s: float) -> float:

@@ -385,7 +385,7 @@ def touches(blocks: Iterable[Block], others: Iterable[Block]) -> bool:
     )
 
 
-# ---- releases
+# ---- running jobs by their ends
 
 CHUNK = 256
 """Releases a chunk at rest (at most twice that): 40 chunks at 10,000 running jobs, so both levels stay short."""

@@ -539,7 +539,7 @@ class OverShare:
         return all(levels.usage(at) - self._lost.get(at, 0.0) > levels.bound(at) for at in path)
 
 
-# ---- levels
+# ---- use and share of accounts
 
 
 class Levels:

@@ -233,7 +233,7 @@ class FairView:
         return self._view.reason(job)
 
 
-# ---- walk
+# ---- the walk in fair order
 
 FEW: Final = 4
 """Divisor of the number of accounts: if fewer than one in so many has jobs left that could start, these are ordered on
@@ -553,7 +553,7 @@ def limit_text(found: Blocked) -> Cause:
     return cause(text, WaitKind.LIMIT_OF_ACCOUNT)
 
 
-# ---- why
+# ---- why a job waits
 
 LIFTED = "with time, as past usage counts less and less; sooner if jobs of the account end"
 NOT_LIFTED = "not known: when jobs that draw on this limit end"

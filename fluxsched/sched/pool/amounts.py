@@ -151,7 +151,7 @@ def magnitude(amount: int) -> int:
     return amount if length < 3 else length << 2 | (amount >> (length - 3) & 3)
 
 
-# ---- lost
+# ---- weights of remainders
 
 LOST_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType({"core": 1 << 32, "gpu": 10 << 32, "memory": 1})
 """Default weights of `[fair]` (a core as 4 GiB, a GPU as 10 cores), in which a byte of memory weighs 1."""
@@ -179,7 +179,7 @@ class LostWeights:
         return found
 
 
-# ---- amounts
+# ---- targets by how much of a kind they have left
 
 LONG_SHIFT: Final = 13
 """Words of 8,192 ranks, 1 KiB: joining two takes a quarter of a microsecond."""
@@ -268,7 +268,7 @@ def cut(words: LongWords, at: int) -> int:
     return words.get(at >> LONG_SHIFT - WORD_SHIFT, 0) >> ((at & LOW_WORDS) << WORD_SHIFT)
 
 
-# ---- search
+# ---- search for a target
 
 PROBES: Final = 8
 """Targets that are looked at before magnitudes are, which costs as much as twenty of them."""
@@ -344,7 +344,7 @@ def find_lowest(targets: AmountTargets, need: Amounts, only: Bits | None) -> Amo
     return None
 
 
-# ---- share index
+# ---- targets by the share that is free
 
 
 class ShareIndex:
@@ -369,7 +369,7 @@ class ShareIndex:
             self.used ^= 1 << level
 
 
-# ---- target
+# ---- one target without cores
 
 STEPS: Final = 64
 """Steps of the free share: an idle target is on level 64, one without anything free on level 0."""
@@ -462,7 +462,7 @@ class AmountTarget:
         self.free = free
 
 
-# ---- targets
+# ---- all targets without cores
 
 WEIGHTS: Final[Mapping[str, float]] = {"vcore": 1.0, "memory": 1.0}
 """Weights of kinds in the free share of a target unless a site sets others; kinds without a weight do not count."""
@@ -758,7 +758,7 @@ def _whole(weights: Mapping[str, float]) -> dict[str, int]:
     return {kind: int(weight * common) for kind, weight in exact.items()}
 
 
-# ---- requests
+# ---- requests for them
 
 DESCENDING: Final = (FAIR, WORST_FIT)
 """Placements that try the largest free share first."""

@@ -204,7 +204,7 @@ def _found(choice: Choice, request: Request) -> int:
     return count_nodes(choice, need_of(request, request.slots.min))
 
 
-# ---- texts
+# ---- why it does not fit, in words
 
 _MEMBERSHIP: Final = re.compile(r"(?<![\w.@+-])\+(?=\w)")
 """The prefix of a property by which a queue marks its hosts (RFC 33): people know the queue, not the property."""
@@ -410,7 +410,7 @@ def _are(one: str, several: str, count: int) -> str:
     return one if count == 1 else several
 
 
-# ---- find_fit
+# ---- targets that are left out
 
 
 class LeftOut:
@@ -471,7 +471,7 @@ class Returned:
             self._pool.set_down(self._targets)
 
 
-# ---- find_fit
+# ---- finding a place
 
 PREPARED_MAX = 4096
 """Shapes that are kept prepared in a generation; 1 KiB each."""
@@ -733,7 +733,7 @@ def _prepare_for_class(prepared: Prepared, targets: TargetClass, size: int, *, b
         prepared.whole, prepared.wanted, prepared.nslots = targets, nodes.min, nodes.min * slots
 
 
-# ---- what_if
+# ---- what-ifs
 
 
 class WhatIf:

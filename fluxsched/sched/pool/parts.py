@@ -144,7 +144,7 @@ class Hall:
         return tuple([part for part in range(len(self.needs)) if some >> part & 1])
 
 
-# ---- near
+# ---- parts near each other, now
 
 TRIES_MAX = 256
 """Switches tried for all parts of a request at one time; each try costs what placing a part does."""
@@ -223,7 +223,7 @@ class NearParts:
         return room
 
 
-# ---- near ever
+# ---- parts near each other, ever
 
 
 class NearEver:
@@ -268,7 +268,7 @@ class NearEver:
                 yield there
 
 
-# ---- placing
+# ---- placing of all parts
 
 
 def place_parts(
@@ -353,7 +353,7 @@ def settle(hall: Hall, request: Request, extras: bool) -> None:
             hall.needs[number] = nodes.largest(hall.most(number)) or nodes.min
 
 
-# ---- suited
+# ---- targets that suit a part
 
 ANY_RANK: Final = -1
 """The mask of all ranks."""
@@ -450,7 +450,7 @@ def _idle(targets: TargetClass, only: Bits | None) -> int:
     return mask_of(words) if words else 0
 
 
-# ---- taking
+# ---- targets that a part takes
 
 Taken: TypeAlias = list[tuple[TargetClass, int]]
 """Targets that a part takes, class by class, as masks."""

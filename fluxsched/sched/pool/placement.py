@@ -178,7 +178,7 @@ def _end_of(mask: int, n: int) -> int:
     return base + 1
 
 
-# ---- placement
+# ---- shapes of requests
 
 SHAPES_MAX = 4096
 """Shapes that are remembered; some hundred bytes each. Beyond that, equal requests may get more than one."""
@@ -271,7 +271,7 @@ def settled(request: Request) -> Request:
     return replace(request, elastic=False, parts=tuple([settled(part) for part in request.parts]))
 
 
-# ---- placement
+# ---- blocks and outcomes
 
 BEST_FIT: Final = "best-fit"
 """Fewest free GPUs first, then fewest free cores, then the lowest rank: fills gaps and keeps GPUs for jobs that ask."""

@@ -525,7 +525,7 @@ class Pool:
             self.down_words.pop(at, None)
 
 
-# ---- listing
+# ---- lists of what is busy, free or down
 
 
 def busy(pool: Pool) -> list[Block]:

@@ -214,7 +214,7 @@ class Prepared:
         self.parts: tuple[PartChoice, ...] = ()
 
 
-# ---- select_targets
+# ---- batches of targets
 
 LOSS_STEP: Final = 1 << 2048
 """Factor between remainders by weight; each remainder is less than the largest double in the least of units."""
@@ -269,7 +269,7 @@ class Preferred:
         return cores, gpus
 
 
-# ---- in order
+# ---- batches in the order of a placement
 
 
 def _batches_by_level(number: int, candidates: Candidates, need: Need, placement: str) -> Iterator[Batch]:

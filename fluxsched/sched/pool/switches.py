@@ -357,7 +357,7 @@ class Rooms:
         return room
 
 
-# ---- near
+# ---- whether hops count
 
 
 def hops_count(rooms: Rooms, request: Request) -> bool:

@@ -292,7 +292,7 @@ class FirstFitTree:
         return 0, 0
 
 
-# ---- target class
+# ---- targets with equal resources
 
 MIXED: Final = -1
 """The ids of a mixed class: no target's free ids ever equal it."""
@@ -638,7 +638,7 @@ def ranks_in(at: int, word: int) -> list[int]:
     return [base + id for id in ids_of(word)]
 
 
-# ---- target classes
+# ---- all classes of a pool
 
 TRAITS_MAX = 64
 """Sets of properties that get classes of their own; targets with further ones share classes and are found by mask."""

@@ -246,7 +246,7 @@ def _sizes(frees: Amounts, kinds: Sequence[str]) -> tuple[int, ...]:
     return tuple([have.get(kind, 0) for kind in kinds])
 
 
-# ---- guarantees
+# ---- guarantees and claims
 
 
 class Changes:
@@ -471,7 +471,7 @@ def _as_seen(path: tuple[Queue, ...], priority: int) -> list[int]:
     return found
 
 
-# ---- preemption
+# ---- search for a node
 
 LOOKED_AT_MAX = 16_384
 """Running jobs that are looked at for one ask; then the best node so far is taken."""
@@ -664,7 +664,7 @@ def _held_order(held: HeldOnNode) -> Order:
     return held.order
 
 
-# ---- preemption
+# ---- the preemption of a tree
 
 LOOKED_AT_A_PASS_MAX = 65_536
 """Running jobs that are looked at in a pass; other asks have their turn in the next."""

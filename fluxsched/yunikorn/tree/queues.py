@@ -83,7 +83,7 @@ class QueueSettings:
     children: tuple[QueueSettings, ...] = ()
 
 
-# ---- claimants
+# ---- claims of queues
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -208,7 +208,7 @@ def _holds(entry: _Entry) -> bool:
     return entry[2].ticket == entry[1] and entry[2].priority is not None
 
 
-# ---- queue
+# ---- queues and applications
 
 ACCEPTED: Final = "accepted"
 STARTING: Final = "starting"
@@ -361,7 +361,7 @@ def amounts_of(used: dict[str, int]) -> Amounts:
     return tuple(sorted([(kind, amount) for kind, amount in used.items() if amount]))
 
 
-# ---- queue_tree
+# ---- maxima and limits
 
 
 def admits(application: Application, amounts: Amounts) -> bool:
@@ -543,7 +543,7 @@ def _take(used: dict[str, int], amounts: Amounts) -> None:
             del used[kind]
 
 
-# ---- for tests
+# ---- check of all usage
 
 
 def check(root: Queue) -> None:
@@ -570,7 +570,7 @@ def check(root: Queue) -> None:
             assert began[each] == count, f"{name}: {began[each]} applications began, {count} are counted"
 
 
-# ---- order
+# ---- orders of queues and applications
 
 
 def shares(used: Mapping[str, int], guarantee: Mapping[str, int], root: Mapping[str, int]) -> tuple[float, ...]:
@@ -721,7 +721,7 @@ class TreeOrder:
         return first
 
 
-# ---- waits
+# ---- asks that wait below a queue
 
 
 def begins_to_wait(application: Application, priority: int) -> None:
@@ -782,7 +782,7 @@ def _carry_up(queue: Queue, before: int | None, begins: bool) -> None:
         at, parent = parent, parent.parent
 
 
-# ---- tree
+# ---- the tree
 
 QUEUES_MAX = 65_536
 """Queues of one tree, about 2 KiB each."""
