@@ -299,9 +299,6 @@ def test_a_minute_costs_two_rows_and_one_look(sampled, monkeypatch):
 # Intervals of states: rows of targets that changed together, whatever is killed, and no more than a limit.
 
 
-Shown = tuple[str, str, float, float | None, str]
-
-
 class Line(NamedTuple):
     reason: str | None
     state: str

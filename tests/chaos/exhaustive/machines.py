@@ -802,7 +802,6 @@ class Memo:
         self.permuted: list[tuple[int, ...]] = []
         self.facts: list[Symbol] = []
         self.states: list[Symbol] = []
-        self.worked_out = 0
         self._numbers: dict[Symbol, int] = {}
         self._origins: list[tuple[int, Symbol] | None] = []
         """The state before, and what was done to it; None for the first."""
@@ -836,7 +835,6 @@ class Memo:
         return self._work_out(state, symbol)
 
     def _work_out(self, state: int, symbol: Symbol) -> tuple[int, Outputs]:
-        self.worked_out += 1
         machine = self.machine(state)
         outputs = machine.apply(symbol)
         if self._own_checks:

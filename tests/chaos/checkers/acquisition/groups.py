@@ -20,7 +20,6 @@ class Acquisition:
 
     actor: str
     group: str
-    is_typed: bool
     held: set[int] = field(default_factory=set)
 
 
@@ -61,12 +60,12 @@ class Groups(Checker):
         if acquired is None:
             if call.answers > 1:  # given up: what was under way does not count
                 return
-            typed = bool(call.payload and "group" in call.payload)
-            group = call.payload["group"] if typed else "default"
+            is_typed = bool(call.payload and "group" in call.payload)
+            group = call.payload["group"] if is_typed else "default"
             for other in self._acquired.values():
                 if other.group == group:
                     raise self.broken(f"group {group} is acquired by {other.actor} and by {call.actor}")
-            acquired = self._acquired[call] = Acquisition(call.actor, group, typed)
+            acquired = self._acquired[call] = Acquisition(call.actor, group)
         if "resources" in payload:
             self._granted(acquired, set(cores_of(payload["resources"])))
         if "shrink" in payload:
