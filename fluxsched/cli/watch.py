@@ -55,7 +55,7 @@ SCROLLS: Mapping[bytes, Scroll] = {
     b"\x1b[H": _START, b"\x1bOH": _START, b"\x1b[1~": _START, b"g": _START,
     b"\x1b[F": _END, b"\x1bOF": _END, b"\x1b[4~": _END, b"G": _END,
 }  # fmt: skip
-"""What arrow keys, Page Up, Page Down, Home and End send, and the keys of `less` for the same."""
+"""Bytes that arrow keys, Page Up, Page Down, Home and End send, and the keys of `less` for the same."""
 _KEY = re.compile(rb"\x1b(?:\[[0-9;]*|O)[A-Za-z~]|.", re.DOTALL)
 
 
