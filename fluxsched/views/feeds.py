@@ -262,9 +262,14 @@ class PolledFeed:
         self._every_s = every_s
         self._differing = differing
         self._snapshot: Body | None = None
+        self._is_due = asyncio.Event()
 
     def current(self) -> Body | None:
         return self._snapshot
+
+    def hurry(self) -> None:
+        """Ask without waiting for the time: there is more to say."""
+        self._is_due.set()
 
     async def run(self, handle: Asking, listener: FeedListener) -> None:
         loop, is_first = asyncio.get_running_loop(), True
@@ -277,7 +282,9 @@ class PolledFeed:
             elif delta := self._differing(before, snapshot):
                 listener.delta(delta)
             is_first = False
-            await asyncio.sleep(max(self._every_s, took_s / SHARE))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_due.wait(), max(self._every_s, took_s / SHARE))
+            self._is_due.clear()
 
 
 # ---- parameters of topics
@@ -447,6 +454,26 @@ async def watch_machine(handle: Asking, machine: LiveMachine, is_seen: asyncio.E
         async for answer in answers:
             machine.apply(answer)
             is_seen.set()
+
+
+class MachinePolledFeed(PolledFeed):
+    """Feed by polling whose question is asked with the states of all targets, which are followed meanwhile."""
+
+    def __init__(self, ask: Callable[[Asking, LiveMachine], Awaitable[dict[str, Any]]], every_s: float) -> None:
+        super().__init__(self._ask_with_machine, every_s)
+        self._ask_about = ask
+        self._machine = LiveMachine()
+        self._is_seen = asyncio.Event()
+        """Set once the targets are known."""
+
+    async def run(self, handle: Asking, listener: FeedListener) -> None:
+        self._machine = LiveMachine()
+        self._is_seen.clear()
+        await together(watch_machine(handle, self._machine, self._is_seen), super().run(handle, listener))
+
+    async def _ask_with_machine(self, handle: Asking) -> dict[str, Any]:
+        await self._is_seen.wait()
+        return await self._ask_about(handle, self._machine)
 
 
 class MachineFeed:
@@ -1004,16 +1031,24 @@ class GroupsQuestion:
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
 
-    async def ask(self, handle: Asking) -> dict[str, Any]:
-        """Return groups as `resource.groups` has them, queues with their jobs, and jobs on targets that leave, by
-        group.
+    async def ask(self, handle: Asking, machine: LiveMachine) -> dict[str, Any]:
+        """Return groups as `resource.groups` has them, each with the number of its targets by state, queues with their
+        jobs, and jobs on targets that leave, by group.
         """
         answer, names = await asyncio.gather(handle.rpc("resource.groups"), handle.rpc("job-manager.queue-list"))
         wanted = [{"name": name} for name in names["queues"]] or [{}]
         statuses = await asyncio.gather(*[handle.rpc("job-manager.queue-status", one) for one in wanted])
         counts = await queue_counts(handle, self._figures)
         queues = [queue_body(status, counts.get(status.get("name") or "")) for status in statuses]
-        return {"groups": answer["groups"], "queues": queues, "holders": await holders(handle, answer["groups"])}
+        groups = [{**group, "states": _states_of(group, machine)} for group in answer["groups"]]
+        return {"groups": groups, "queues": queues, "holders": await holders(handle, answer["groups"])}
+
+
+def _states_of(group: Mapping[str, Any], machine: LiveMachine) -> dict[str, int]:
+    """Return the number of targets of a group by state, of those that it has."""
+    members = Idset.parse(group["targets"])
+    found = {state: len(members & ranks) for state, ranks in machine.states.parts.items()}
+    return {state: number for state, number in found.items() if number}
 
 
 def queue_body(status: Mapping[str, Any], counts: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -1066,45 +1101,44 @@ class QueuesFeed:
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
-        self._polled = PolledFeed(self._ask, QUEUES_EVERY_S)
-        self._machine = LiveMachine()
-        self._is_seen = asyncio.Event()
-        """Set once the targets are known."""
+        self._polled = MachinePolledFeed(self._ask, QUEUES_EVERY_S)
         self._reasons: dict[str, JobReasons] = {}
 
     def current(self) -> Body | None:
         return self._polled.current()
 
     async def run(self, handle: Asking, listener: FeedListener) -> None:
-        self._machine, self._reasons = LiveMachine(), {}
-        self._is_seen.clear()
+        self._reasons = {}
         try:
-            watching = watch_machine(handle, self._machine, self._is_seen)
-            await together(watching, self._polled.run(handle, listener))
+            await self._polled.run(handle, listener)
         finally:
             for reasons in self._reasons.values():
                 await reasons.close()
 
-    async def _ask(self, handle: Asking) -> dict[str, Any]:
+    async def _ask(self, handle: Asking, machine: LiveMachine) -> dict[str, Any]:
         names, config = await asyncio.gather(handle.rpc("job-manager.queue-list"), handle.rpc("config.get"))
         counts = await queue_counts(handle, self._figures)
-        await self._is_seen.wait()
         limits = config.get("limits") or ()
         used = {name: {"running": one["running"], "waiting": one["pending"]} for name, one in counts.items()}
         if used and any("queue" in limit and limit.keys() & {"nodes", "cores"} for limit in limits):
             for name, held in (await held_by_queue(handle)).items():
                 used.setdefault(name, {}).update(held)
-        return {"queues": [await self._queue(handle, name, limits, used) for name in names["queues"] or [""]]}
+        return {"queues": [await self._queue(handle, name, limits, used, machine) for name in names["queues"] or [""]]}
 
     async def _queue(
-        self, handle: Asking, name: str, limits: Sequence[Mapping[str, Any]], used: Mapping[str, Mapping[str, int]]
+        self,
+        handle: Asking,
+        name: str,
+        limits: Sequence[Mapping[str, Any]],
+        used: Mapping[str, Mapping[str, int]],
+        machine: LiveMachine,
     ) -> dict[str, Any]:
         wanted = {"name": name} if name else {}
         status = await handle.rpc("job-manager.queue-status", {**wanted, "waiting": QUEUE_JOBS_MAX})
         ids, mine = status.get("waiting") or (), used.get(name, {})
         rows = []
         if ids:
-            reasons = self._reasons.setdefault(name, JobReasons(lambda: None))
+            reasons = self._reasons.setdefault(name, JobReasons(self._polled.hurry))
             wanted = list_request((), ids, True, None, len(ids))
             found = (await handle.rpc("job-manager.list", {**wanted, "order": "active"}))["jobs"]
             rows = (await with_reasons(handle, found, reasons, with_kinds=True))["jobs"]
@@ -1113,18 +1147,18 @@ class QueuesFeed:
         return {
             "name": name, "groups": groups, "policy": status.get("policy"), "state": state, "reason": why,
             "has_accounts": str(status.get("policy")).partition(":")[0] == ACCOUNT_POLICY,
-            "targets": await self._targets(handle, name, groups),
+            "targets": await self._targets(handle, name, groups, machine),
             "running": mine.get("running"), "waiting": mine.get("waiting"),
             "limits": queue_limits(status, limits, mine),
             **waits_of(rows, is_blocked=not status["start"]),
         }  # fmt: skip
 
-    async def _targets(self, handle: Asking, name: str, groups: Sequence[str]) -> dict[str, int]:
+    async def _targets(self, handle: Asking, name: str, groups: Sequence[str], machine: LiveMachine) -> dict[str, int]:
         """Return the numbers of targets that the queue's jobs may use."""
-        parts, members = self._machine.states.parts, EMPTY
+        parts, members = machine.states.parts, EMPTY
         if name:
             members = Idset.parse((await handle.rpc("resource.targets", {"targets": f"queue:{name}"}))["targets"])
-        for group in self._machine.groups if not name else ():
+        for group in machine.groups if not name else ():
             members |= Idset.parse(group["targets"]) if group["name"] in groups else EMPTY
         away = sum([len(members & parts.get(state, EMPTY)) for state in NOT_ONLINE])
         return {"total": len(members), "online": len(members) - away, "free": len(members & parts.get("free", EMPTY))}

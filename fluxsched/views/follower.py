@@ -28,7 +28,8 @@ Topics, their parameters (values, or texts of a query) and snapshots; a delta ha
   "left_out", "starts"}`, see `timeline.py`; delta: `{"now", "bars": [bars that differ], "gone": [JOBID...]}`.
 - `past` (`at`, a time as above): `{"at", "states", "busy", "observed", "left_out"}`, the machine at that time: its
   states but `free`, targets by cores that jobs held, whether an instance ran, and how many jobs are not in it.
-- `groups`: `{"groups": as resource.groups, "queues": [...], "holders": {GROUP: [[JOBID, idset, end, user, name]...]}}`.
+- `groups`: `{"groups": as resource.groups, each with "states": {STATE: n}, "queues": [...], "holders": {GROUP: [[JOBID,
+  idset, end, user, name]...]}}`.
 - `queues`: `{"queues": [{"name", "groups", "policy", "has_accounts", "state", "reason", "targets": {"total", "online",
   "free"}, "running", "waiting" (null: not known), "limits": [TEXT...], "reasons": [[KIND, n]...], "looked_at": n,
   "head": {"jobid", "start", "promised", "reason"} | null}...]}`.
@@ -76,6 +77,7 @@ from fluxsched.views.feeds import (
     JobFeed,
     JobsFeed,
     MachineFeed,
+    MachinePolledFeed,
     MessagesFeed,
     Params,
     PolledFeed,
@@ -275,7 +277,7 @@ TOPICS: Mapping[str, tuple[tuple[str, ...], MakeFeed]] = {
     "target": (("rank",), lambda params, figures: TargetFeed(params)),
     "timeline": (("since", "until", "targets", "bars_max"), lambda params, figures: TimelineFeed(params)),
     "past": (("at",), lambda params, figures: PolledFeed(PastQuestion(params).ask, PAST_EVERY_S)),
-    "groups": ((), lambda params, figures: PolledFeed(GroupsQuestion(figures).ask, GROUPS_EVERY_S)),
+    "groups": ((), lambda params, figures: MachinePolledFeed(GroupsQuestion(figures).ask, GROUPS_EVERY_S)),
     "queues": ((), lambda params, figures: QueuesFeed(figures)),
     "messages": (("topics",), lambda params, figures: MessagesFeed(params)),
     "shares": (("group",), lambda params, figures: PolledFeed(SharesQuestion(params).ask, SHARES_EVERY_S)),

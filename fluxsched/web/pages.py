@@ -223,7 +223,7 @@ class WhenRow(NamedTuple):
 
 
 def sizes_of(given: Mapping[str, str]) -> list[WhenRow]:
-    """Return the sizes that the form has: `nodes` and `limit` as `submit` has them, `cores` a node, and `queue`.
+    """Return the sizes that the form has: `nodes` and `limit` as `submit` has them, `cores` a node, `queue`, `bank`.
 
     Raises InvalidValue naming what is wrong.
     """
@@ -238,6 +238,7 @@ def sizes_of(given: Mapping[str, str]) -> list[WhenRow]:
         made = Jobspec.from_command(
             ["true"], nodes=nodes, cores_per_task=int(cores or 1), exclusive=not cores,
             duration_s=usual_s if limit_s is None else limit_s, queue=given.get("queue", "").strip() or None,
+            bank=given.get("bank", "").strip() or None,
         )  # fmt: skip
         found.append(WhenRow(str(Count.parse(nodes)), made.duration_s, made.to_json()))
     return found

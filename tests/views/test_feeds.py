@@ -335,13 +335,14 @@ async def test_a_timeline_asks_for_what_ended_only_once(following: Follower, spo
 
 async def test_groups_say_for_whom_a_leaving_target_waits(following: Follower, spoken: Any) -> None:
     groups = [{"name": "default", "targets": "0-2", "leaving": "3", "incoming": "", "acquired": True}]
+    spoken.first["resource.watch"] = ({**WHOLE, "states": {"free": "1", "drained": "3", "allocated": "0,2"}},)
     spoken.answers |= {
         "resource.groups": {"groups": groups},
         "job-manager.running": {"jobs": [[5, "2-3", 1.0, 9.0, 4, 0, "", "run", []]], "left_out": 0},
     }
     async with following, following.subscribe("groups") as viewer:
         whole = await whole_of(viewer)
-    assert whole["groups"] == groups
+    assert whole["groups"] == [{**groups[0], "states": {"free": 1, "allocated": 2}}]
     assert whole["holders"] == {"default": [["ƒ6", "3", 9.0, "root", "run"]]}
     (queue,) = whole["queues"]
     assert (queue["name"], queue["started"], queue["waiting"], queue["running"]) == ("", False, 2, 1)

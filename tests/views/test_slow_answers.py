@@ -10,7 +10,7 @@ import pytest
 
 from fluxsched.views import feeds, timeline
 from fluxsched.views.follower import Follower
-from tests.views.conftest import until, whole_of
+from tests.views.conftest import job_info, until, whole_of
 
 
 async def test_the_first_rows_do_not_wait_for_reasons_that_take_long(following: Follower, spoken: Any) -> None:
@@ -23,6 +23,25 @@ async def test_the_first_rows_do_not_wait_for_reasons_that_take_long(following: 
         answer.set_result({"jobs": [[1, "7 ahead of it", 2e9, True]]})
         whole = await until(viewer, whole, lambda whole: whole["jobs"][0]["reason"])
         assert whole["jobs"][0]["reason"] == "7 ahead of it"
+
+
+async def test_a_queue_says_why_its_jobs_wait_once_that_is_known(
+    following: Follower, spoken: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "QUEUES_EVERY_S", 1e6)
+    status = {"enable": True, "start": True, "group": "default", "waiting": [1]}
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    spoken.answers |= {
+        "job-manager.queue-list": {"queues": []}, "job-manager.queue-status": status, "config.get": {},
+        "job-manager.list": {"jobs": [job_info(1)], "count": 1},
+        "job-manager.reasons": lambda _: asyncio.shield(answer),
+    }  # fmt: skip
+    async with following, following.subscribe("queues") as viewer:
+        whole = await whole_of(viewer)
+        assert whole["queues"][0]["reasons"] == []
+        answer.set_result({"jobs": [[1, "needs 4 nodes", 2e9, True]], "kinds": ["no free nodes"]})
+        whole = await until(viewer, whole, lambda whole: whole["queues"][0]["reasons"])
+        assert whole["queues"][0]["reasons"] == [["no free nodes", 1]]
 
 
 async def test_a_timeline_does_not_wait_for_a_plan_that_takes_long(

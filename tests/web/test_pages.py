@@ -187,8 +187,10 @@ async def test_a_form_says_when_jobs_of_some_sizes_would_start(page: Any) -> Non
     assert shown[6].startswith("in ")
     assert shown[7] == "behind &lt;2&gt; jobs; now, for 30m at most"
     assert shown[9:11] == ["1m", "never"]
-    await page.ask("GET /when?nodes=2&cores=8")
+    page.follower.answers["job-manager.when"] = {"estimates": [entry]}
+    assert 'name="bank" value="lab"' in (await page.ask("GET /when?nodes=2&cores=8&bank=lab")).body
     (_, asked) = page.follower.asked[-1]
+    assert asked["jobspecs"][0]["attributes"]["system"]["bank"] == "lab"
     (node,) = asked["jobspecs"][0]["resources"]
     assert (node.get("exclusive", False), node["with"][0]["with"][0]["count"]) == (False, 8)
 

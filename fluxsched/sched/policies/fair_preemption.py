@@ -67,7 +67,7 @@ def why_not_preempted(lines: AccountLines, job: PendingJob, preemptions: Preempt
         if not running.jobs:
             return ""
         name, used, share = "/".join(account.path), levels.usage(account) + usage, levels.share(account)
-        return f"no job is preempted for it: with it account {name} would use {used:.6g} of its share of {share:.6g}"
+        return f"no job is preempted for it: with it account {name} would use {_of_share(used, share)}"
     if not (running.jobs and preemptions.rate):
         return cannot_preempt(preemptions)
     paths = paths_over_share(job, banks, levels, running)
@@ -79,6 +79,10 @@ def why_not_preempted(lines: AccountLines, job: PendingJob, preemptions: Preempt
         wait = format_duration(ceil(early_s - now_s))
         return f"the jobs that could be preempted for it are protected for another {wait} (preemptible-after)"
     return rate_reached(preemptions, now_s) or NOT_ENOUGH
+
+
+def _of_share(used: float, share: float) -> str:
+    return f"{used:.6g} of its share of {round(share, 1):.9g}"
 
 
 class PreemptingPass:
@@ -214,7 +218,7 @@ class PreemptingPass:
     def _why(self, account: Account | None) -> str:
         assert account is not None
         name, usage, share = "/".join(account.path), self._levels.usage(account), self._levels.share(account)
-        return f"account {name} uses {usage:.6g} of its share of {share:.6g}"
+        return f"account {name} uses {_of_share(usage, share)}"
 
     def _gave(self, account: Account | None, usage: float) -> None:
         if account is not None:

@@ -9,7 +9,7 @@ import { count, duration, number } from "./base/words.js";
 /** Messages in the list. */
 const MESSAGES_MAX = 500;
 
-const PARTS = [["stays", "hue-1", "stays"], ["leaving", "hue-2", "leaving"], ["incoming", "hue-3", "awaited"]];
+const STATES = JSON.parse(document.querySelector('meta[name="states"]')?.content || "[]").map((each) => each.word);
 
 export function show(root, source) {
   const view = new Groups(root);
@@ -36,16 +36,16 @@ class Groups {
     const seen = JSON.stringify([group, queues, holders]);
     if (card.dataset.seen === seen) return;
     card.dataset.seen = seen;
-    const leaving = sizeOf(group.leaving), all = sizeOf(group.targets);
-    const sizes = { stays: all - leaving, leaving, incoming: sizeOf(group.incoming) };
-    const whole = Math.max(1, all + sizes.incoming);
-    const flow = element("div", { class: "flow", "aria-hidden": "true" }, PARTS.map(([part, hue]) => {
-      const piece = element("i", { class: hue });
-      piece.style.width = `${(100 * sizes[part]) / whole}%`;
+    const all = sizeOf(group.targets), leaving = sizeOf(group.leaving), awaited = sizeOf(group.incoming);
+    const parts = Object.entries(group.states ?? {}).sort((one, other) => STATES.indexOf(one[0]) - STATES.indexOf(other[0]));
+    const flow = element("div", { class: "flow", "aria-hidden": "true" }, parts.map(([word, size]) => {
+      const piece = element("i", { class: `state-${word}` });
+      piece.style.width = `${(100 * size) / Math.max(1, all)}%`;
       return piece;
     }));
-    const key = element("p", { class: "keys" }, PARTS.filter(([part]) => part === "stays" || sizes[part]).map(([part, hue, word]) =>
-      element("span", { class: `key ${hue}` }, part === "stays" ? count(sizes[part], "target") : `${number(sizes[part])} ${word}`)));
+    const key = element("p", { class: "keys" }, element("b", {}, count(all, "target")),
+      parts.map(([word, size]) => element("span", { class: `state-${word}` }, element("span", { class: "swatch", "aria-hidden": "true" }), `${number(size)} ${word}`)),
+      leaving ? element("span", {}, `${number(leaving)} leaving`) : "", awaited ? element("span", {}, `${number(awaited)} awaited`) : "");
     const pill = group.acquired
       ? element("span", { class: "pill good" }, "acquired")
       : element("span", { class: "pill" }, group.name === "exclude" ? "withdrawn" : "not acquired");

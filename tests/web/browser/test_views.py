@@ -105,13 +105,15 @@ def test_many_targets_are_summed(browser: Any, show: Show) -> None:
 def test_groups_say_who_acquired_what_and_what_leaves(browser: Any, show: Show) -> None:
     groups = [
         {"name": "default", "targets": "0-9", "leaving": "8-9", "incoming": "", "acquired": True, "dialect": "typed",
-         "acquirer": MARKUP},
+         "acquirer": MARKUP, "states": {"allocated": 7, "drained": 3}},
         {"name": "lab", "targets": "10", "leaving": "", "incoming": "8-9", "acquired": False},
     ]  # fmt: skip
     queues = [{"name": "batch", "group": "default", "enabled": True, "started": False, "waiting": 7, "running": 3}]
     holders = {"default": [["fA", "8", 0, "ann", MARKUP], ["fB", "9", NOW_S + 90, "bob", "short"]]}
     show("groups", {"now": NOW_S, "groups": groups, "queues": queues, "holders": holders})
-    browser.said("[data-key=default]", f"8 targets2 leavingAcquired by{MARKUP}")
+    browser.said("[data-key=default]", f"10 targets7 allocated3 drained2 leavingAcquired by{MARKUP}")
+    widths = "all('[data-key=default] .flow i').map(each => each.className + ' ' + each.style.width)"
+    assert browser.script(widths) == ["state-allocated 70%", "state-drained 30%"]
     browser.said("[data-key=default]", "3 running, 7 waiting, stopped")
     browser.said("[data-key=default]", f"Leaves when these end: {MARKUP} (ann, no limit)")
     browser.said("[data-key=default]", "short (bob, at most 1m 30s more)")

@@ -30,6 +30,13 @@ def test_an_account_that_would_be_above_its_share(full):
     assert why(site, jobid).endswith(f"; {text}")
 
 
+def test_shares_are_said_to_a_tenth(full):
+    site, jobid = full(6)
+    site.submit("c", 1)
+    site.starts()
+    assert "of its share of 2.7" in why(site, jobid)
+
+
 def test_victims_that_are_not_preemptible(full):
     site, jobid = full(2, after=None)
     assert why(site, jobid).endswith("; no running job is preemptible")
