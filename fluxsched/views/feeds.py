@@ -66,7 +66,7 @@ from fluxsched.views.jobs import (
     terms_of,
     user_id,
 )
-from fluxsched.views.machine import LiveMachine, TargetParts
+from fluxsched.views.machine import STATES, LiveMachine, TargetParts
 from fluxsched.views.words import user_name
 
 Body = Mapping[str, Any]
@@ -1045,9 +1045,9 @@ class GroupsQuestion:
 
 
 def _states_of(group: Mapping[str, Any], machine: LiveMachine) -> dict[str, int]:
-    """Return the number of targets of a group by state, of those that it has."""
+    """Return the number of targets of a group by state, in the order of the legend, of those that it has."""
     members = Idset.parse(group["targets"])
-    found = {state: len(members & ranks) for state, ranks in machine.states.parts.items()}
+    found = {state.word: len(members & machine.states.parts.get(state.word, EMPTY)) for state in STATES}
     return {state: number for state, number in found.items() if number}
 
 

@@ -9,8 +9,6 @@ import { count, duration, number } from "./base/words.js";
 /** Messages in the list. */
 const MESSAGES_MAX = 500;
 
-const STATES = JSON.parse(document.querySelector('meta[name="states"]')?.content || "[]").map((each) => each.word);
-
 export function show(root, source) {
   const view = new Groups(root);
   new Messages(root.querySelector("#messages"), source.events ?? ((params) => new EventSource(`/events?${new URLSearchParams(params)}`)));
@@ -37,7 +35,7 @@ class Groups {
     if (card.dataset.seen === seen) return;
     card.dataset.seen = seen;
     const all = sizeOf(group.targets), leaving = sizeOf(group.leaving), awaited = sizeOf(group.incoming);
-    const parts = Object.entries(group.states ?? {}).sort((one, other) => STATES.indexOf(one[0]) - STATES.indexOf(other[0]));
+    const parts = Object.entries(group.states ?? {});
     const flow = element("div", { class: "flow", "aria-hidden": "true" }, parts.map(([word, size]) => {
       const piece = element("i", { class: `state-${word}` });
       piece.style.width = `${(100 * size) / Math.max(1, all)}%`;

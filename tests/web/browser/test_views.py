@@ -106,7 +106,7 @@ def test_groups_say_who_acquired_what_and_what_leaves(browser: Any, show: Show) 
     groups = [
         {"name": "default", "targets": "0-9", "leaving": "8-9", "incoming": "", "acquired": True, "dialect": "typed",
          "acquirer": MARKUP, "states": {"allocated": 7, "drained": 3}},
-        {"name": "lab", "targets": "10", "leaving": "", "incoming": "8-9", "acquired": False},
+        {"name": "lab", "targets": "10", "leaving": "", "incoming": "8-9", "acquired": False, "states": {}},
     ]  # fmt: skip
     queues = [{"name": "batch", "group": "default", "enabled": True, "started": False, "waiting": 7, "running": 3}]
     holders = {"default": [["fA", "8", 0, "ann", MARKUP], ["fB", "9", NOW_S + 90, "bob", "short"]]}
