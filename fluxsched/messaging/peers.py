@@ -37,6 +37,7 @@ from fluxsched.protocol.framing import (
     Message,
     make_error,
     make_response,
+    relayed,
 )
 from fluxsched.protocol.messages.jobs import URGENCY_DEFAULT
 from fluxsched.protocol.topics import RIGHTS, Scope, is_of_keepers, least_of
@@ -188,7 +189,7 @@ class RpcRequest:
             back = make_response(self.message, answer.payload)
             back.aux1 = answer.errnum
             self._close(back)
-            self._post(self.peer, back)
+            self._post(self.peer, relayed(back))
 
     def open_stream(self, on_end: Callable[[], None]) -> None:
         """Keep the request open; `on_end` runs once when the peer cancels it or is lost."""
@@ -332,7 +333,8 @@ class PeerRates:
                 "wait for some of them",
                 errno.EMFILE,
             )
-        self.count_requests(1.0, monotonic_s)
+        if self._requests is not None:
+            self.count_requests(1.0, monotonic_s)
 
     def count_requests(self, count: float, monotonic_s: Callable[[], float]) -> None:
         """Count so many requests of a guest, for each job in one message is as dear as a message. Raises LimitExceeded

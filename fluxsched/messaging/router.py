@@ -63,6 +63,7 @@ from fluxsched.protocol.framing import (
     encode,
     make_request,
     pack_bundles,
+    relayed,
     unpack_bundle,
 )
 from fluxsched.protocol.messages.common import CancelRequest
@@ -326,14 +327,15 @@ class Router:
             self.turns.post(partial(answered, None))
             return
         tag = self.calls.begin_call(peer, topic, answered, is_question=is_question)
-        self.send(peer, make_request(topic, payload, matchtag=tag))
+        request = make_request(topic, payload, matchtag=tag)
+        self.send(peer, relayed(request) if is_question else request)
 
     def forward(self, request: RpcRequest, peer: Peer, payload: bytes | None = None) -> None:
         """Have `peer` answer `request`, with its own payload or another; the response is sent to the requester."""
         original = request.message
         payload = original.payload if payload is None else payload
         if original.flags & NORESPONSE:
-            self.send(peer, make_request(original.topic, payload, flags=NORESPONSE))
+            self.send(peer, relayed(make_request(original.topic, payload, flags=NORESPONSE)))
             return
 
         def answered(answer: Message | None) -> None:
@@ -811,7 +813,8 @@ class DiskGuard:
 
     def check_new(self) -> None:
         """Raise Refused with the reason (ENOSPC, or the errno of the system)."""
-        self.check_ending()
+        if self._store.fault is not None:
+            self.check_ending()
         if self._turn != self._turns.count:  # once a turn: thousands may arrive in one
             self._turn, self._shortage = self._turns.count, self._find_shortage()
         if self._shortage is not None:

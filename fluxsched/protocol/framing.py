@@ -95,6 +95,8 @@ class Message(msgspec.Struct, gc=False):  # made in 0.05 us where a dataclass ta
     aux1: int = NODEID_ANY
     matchtag: int = MATCHTAG_NONE
     route: tuple[bytes, ...] = ()
+    alone: bool = False
+    """True if it travels in no bundle, for its payload is another peer's and no msgpack."""
 
     @property
     def nodeid(self) -> int:
@@ -292,7 +294,12 @@ def unpack(data: bytes | None, kind: Any) -> Any:
     None and empty mean `{}`: RFC 3 lets a sender leave out an empty payload. Unknown keys are ignored.
     Raises RemoteProtocolError naming the part that is wrong.
     """
-    return _decoder(kind)(data or _EMPTY_MAP)
+    return _decoder(kind)(data)
+
+
+def reader(kind: Any) -> Callable[[bytes | None], Any]:
+    """Return `unpack` for this kind alone, where each message has it."""
+    return _decoder(kind)
 
 
 def unpack_answer(data: bytes | None) -> dict[str, Any]:
@@ -348,6 +355,13 @@ def is_well_formed(data: bytes) -> bool:
     return True
 
 
+def relayed(message: Message) -> Message:
+    """Return a message whose payload another peer has made, not `pack`, after a look at that; see `Message.alone`."""
+    data = message.payload
+    message.alone = bool(data) and not (message.type == RESPONSE and message.aux1) and not is_well_formed(data or b"")
+    return message
+
+
 def with_raw(kind: type[msgspec.Struct], field: str) -> Any:
     """Return the class `kind` with one field left undecoded, for bytes that are known already (`Raw`, valid in this
     codec).
@@ -391,22 +405,22 @@ class QuickReader:
 
 
 @cache
-def _decoder(kind: Any) -> Callable[[bytes], Any]:
+def _decoder(kind: Any) -> Callable[[bytes | None], Any]:
     return _checked(kind, msgspec.msgpack.Decoder(kind).decode)
 
 
 @cache
-def _json_decoder(kind: Any) -> Callable[[bytes], Any]:
+def _json_decoder(kind: Any) -> Callable[[bytes | None], Any]:
     return _checked(kind, msgspec.json.Decoder(kind).decode)
 
 
-def _checked(kind: Any, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def _checked(kind: Any, decode: Callable[[bytes], Any]) -> Callable[[bytes | None], Any]:
     name = getattr(kind, "__name__", None) or str(kind).replace("fluxsched.protocol.messages.", "")
     is_open = _is_open(kind)
 
-    def checked(data: bytes) -> Any:
+    def checked(data: bytes | None) -> Any:
         try:
-            value = decode(data)
+            value = decode(data or _EMPTY_MAP)
         except RecursionError as exc:
             raise _too_deep(name) from exc
         except UnicodeDecodeError as exc:
@@ -528,19 +542,21 @@ def pack_bundles(messages: Iterable[Message]) -> list[list[bytes]]:
     """
     sent: list[list[bytes]] = []
     batch: list[_Packed] = []
-    room = BUNDLE_BYTES_MAX
+    room, places = BUNDLE_BYTES_MAX, BUNDLE_MESSAGES_MAX
     last = None
     for message in messages:
         item = _item(message)
-        size = ITEM_OVERHEAD_BYTES + len(message.topic) * 4 + len(message.payload or b"")
-        if last is not None and (item is None or size > room or len(batch) == BUNDLE_MESSAGES_MAX):
+        payload = message.payload
+        size = ITEM_OVERHEAD_BYTES + len(message.topic) * 4 + (0 if payload is None else len(payload))
+        if last is not None and (item is None or size > room or not places):
             sent.append(_flush(batch, last))
-            batch, room, last = [], BUNDLE_BYTES_MAX, None
+            batch, room, places, last = [], BUNDLE_BYTES_MAX, BUNDLE_MESSAGES_MAX, None
         if item is None:
             sent.append(encode(message))
         else:
             batch.append(item)
             room -= size
+            places -= 1
             last = message
     if last is not None:
         sent.append(_flush(batch, last))
@@ -578,16 +594,11 @@ def _flush(batch: list[_Packed], last: Message) -> list[bytes]:
 def _item(message: Message) -> _Packed | None:
     """Return the message as an item of a bundle; None if it must be sent alone."""
     type_, topic, aux1, data = message.type, message.topic, message.aux1, message.payload
-    if type_ == CONTROL or not topic or topic == BUNDLE_TOPIC:
+    if type_ == CONTROL or not topic or topic == BUNDLE_TOPIC or message.alone:
         return None
     payload: msgspec.Raw | str | None = None
     if data:
-        if type_ == RESPONSE and aux1:
-            payload = data.decode(errors="replace")
-        elif is_well_formed(data):
-            payload = msgspec.Raw(data)
-        else:
-            return None
+        payload = data.decode(errors="replace") if type_ == RESPONSE and aux1 else msgspec.Raw(data)
     return type_, topic, message.flags & _INTENT, aux1, message.matchtag, payload
 
 

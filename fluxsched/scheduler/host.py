@@ -105,6 +105,8 @@ class SchedulerHost:
         self._calls = Calls()
         self._outbox: list[Message] = []
         self._own: dict[str, Callable[[Message], None]] = {f"{name}.stats-get": self._stats, f"{name}.ping": self._ping}
+        self._readers: dict[str, Callable[[bytes | None], Any]] = {}
+        """Readers of requests by topic, made when a request comes."""
         self._pass_s = Histogram(SHORT_S)
         self._considered_s = Histogram(CONSIDERED_S)
         self._slices_s = 0.0
@@ -225,8 +227,9 @@ class SchedulerHost:
     # ---- messages
 
     def _send(self, message: Message) -> None:
+        if not self._outbox:
+            self._turns.wake()
         self._outbox.append(message)
-        self._turns.wake()
 
     def _flush(self) -> None:
         messages, self._outbox = self._outbox, []
@@ -255,10 +258,11 @@ class SchedulerHost:
         if message.type == REQUEST:
             topic = message.topic
             try:
-                kind = REQUESTS.get(topic)
-                if kind is not None:
-                    read = framing.unpack(message.payload, kind)
-                    effects = self.session.receive(topic, read, message, self._turns.wall_s)
+                read = self._readers.get(topic)
+                if read is None and topic in REQUESTS:
+                    read = self._readers[topic] = framing.reader(REQUESTS[topic])
+                if read is not None:
+                    effects = self.session.receive(topic, read(message.payload), message, self._turns.wall_s)
                     if effects:
                         self._perform(effects)
                 elif topic in self._own:

@@ -469,7 +469,7 @@ class StartQuestion:
 
 # ---- jobs
 
-SUBMIT = framing.with_raw(msg.SubmitRequest, "jobspec")
+SUBMIT = framing.reader(framing.with_raw(msg.SubmitRequest, "jobspec"))
 
 
 class JobService:
@@ -532,7 +532,7 @@ class JobService:
         }
 
     def _submit(self, request: RpcRequest) -> None:
-        wanted = request.payload(SUBMIT)
+        wanted = SUBMIT(request.message.payload)
         self.submit(request, self._specs.read(wanted.jobspec), wanted.urgency, wanted.flags)
 
     def submit(
@@ -541,14 +541,16 @@ class JobService:
         jobspec: Jobspec,
         urgency: int,
         flags: int,
-        accepted: Callable[[int], None] = lambda jobid: None,
+        accepted: Callable[[int], None] | None = None,
     ) -> None:
         """Accept the job of the request's user if the submit filters do, and answer with its id once it is stored;
         `accepted` is called with it at once.
         """
 
         def accept(jobspec: Jobspec) -> None:
-            accepted(self.accept(request, jobspec, urgency, flags))
+            jobid = self.accept(request, jobspec, urgency, flags)
+            if accepted is not None:
+                accepted(jobid)
 
         self._filters.admit(request, jobspec, urgency, accept)
 

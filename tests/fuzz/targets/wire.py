@@ -13,6 +13,7 @@ from fluxsched.protocol.framing import (
     make_request,
     pack,
     pack_bundles,
+    relayed,
     unpack_bundle,
 )
 from fluxsched.protocol.pmi import Failed, Hangup, PmiReply, PmiServer
@@ -32,7 +33,7 @@ def _header(data: bytes) -> None:
 def _bundle(data: bytes) -> None:
     message = decode(parts_of(data))
     found = unpack_bundle(message)
-    sent = [one for frames in pack_bundles(found) for one in unpack_bundle(decode(frames))]
+    sent = [one for frames in pack_bundles(map(relayed, found)) for one in unpack_bundle(decode(frames))]
     assert [(one.type, one.topic, one.aux1, one.matchtag) for one in sent] == [
         (one.type, one.topic, one.aux1, one.matchtag) for one in found
     ]
