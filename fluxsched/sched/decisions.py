@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 from fluxsched.core import topology
 from fluxsched.core.idset import Idset
 from fluxsched.core.quantities import Amounts
-from fluxsched.core.resources import Children, ResourceSet
-from fluxsched.sched.pool.placement import NO_TARGET, WORD_SHIFT, Block, Fits, mask_of
+from fluxsched.core.resources import Children, ResourceSet, check_times
+from fluxsched.sched.pool.placement import NO_TARGET, WORD_SHIFT, Block, Blocks, Fits, mask_of
 from fluxsched.sched.pool.pool import Pool
 
 IMMEDIATE: Final = "immediate"
@@ -141,6 +141,9 @@ Decision: TypeAlias = Start | Pending | Deny | Reserve | Pause | Preempt | Shrin
 CHILDREN_CACHED_MAX = 4096
 """Number of sets of cores and GPUs whose children are cached, since few sets recur; about 200 bytes each."""
 
+GRANTS_CACHED_MAX = 1024
+"""Number of grants whose R is cached; about 2 KiB each."""
+
 NODE_FAILURE: Final = "node-failure"
 PREEMPT: Final = "preempt"
 """Types of exceptions (RFC 21)."""
@@ -172,8 +175,13 @@ class TargetsGiven:
 
     @property
     def R(self) -> dict[str, Any]:  # noqa: N802 - RFC 20's name
-        """Return the granted resources as an RFC 20 object."""
-        return self.resources.to_json()
+        """Return the granted resources as an RFC 20 object, which others may share a part of."""
+        known = usual_grant(self.fit, self._pool.source)
+        if known is None:
+            return self.resources.to_json()
+        check_times(self.starttime_s, self.expiration_s)
+        times = {"starttime": float(self.starttime_s), "expiration": float(self.expiration_s)}
+        return {**known.R, "execution": {**known.R["execution"], **times}}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TargetsGiven) and type(other) is type(self) and self._said == other._said
@@ -221,7 +229,9 @@ class Granted(TargetsGiven):
     @property
     def annotations(self) -> dict[str, Any]:
         """RFC 27's annotations of the job; null takes one back."""
-        notes = {"resource_summary": self.resources.summary(), "selection_type": self.selection}
+        known = usual_grant(self.fit, self._pool.source)
+        summary = self.resources.summary() if known is None else known.summary
+        notes = {"resource_summary": summary, "selection_type": self.selection}
         return {**(self._notes or {}), "sched": {**notes, **(self._taken_back or {})}}
 
     @property
@@ -354,6 +364,35 @@ def grant(fit: Fits, source: ResourceSet, starttime_s: float, expiration_s: floa
         return made
     parts = {part.label: ranks for part, ranks in zip(request.parts, fit.by_part, strict=True) if ranks}
     return replace(made, scheduling=topology.put_parts(made.scheduling, parts))
+
+
+class UsualGrant(NamedTuple):
+    """R without times and summary of a grant of one block, out of `source`."""
+
+    source: ResourceSet
+    R: dict[str, Any]
+    summary: str
+
+
+_usual_grants: Final[dict[tuple[Blocks, int], UsualGrant]] = {}
+
+
+def usual_grant(fit: Fits, source: ResourceSet) -> UsualGrant | None:
+    """Return what grants of the same cores of the same targets have in common: short jobs get these again and again.
+
+    None for a grant that has more than blocks.
+    """
+    blocks, request = fit.blocks, fit.shape.request
+    if len(blocks) != 1 or fit.by_part or request.elastic or request.shared:
+        return None
+    key = blocks, fit.nslots
+    known = _usual_grants.get(key)
+    if known is None or known.source is not source:
+        made = grant(fit, source, 0.0, 0.0)
+        if len(_usual_grants) >= GRANTS_CACHED_MAX:
+            _usual_grants.clear()
+        known = _usual_grants[key] = UsualGrant(source, made.to_json(), made.summary())
+    return known
 
 
 def _ranks(words: dict[int, int]) -> Idset | int:

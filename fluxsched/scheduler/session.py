@@ -17,7 +17,7 @@ import errno
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -52,6 +52,7 @@ from fluxsched.sched.engine.why import PLANNED_JOBS_MAX, Forecasts, PlannedStart
 from fluxsched.sched.fair import account_state
 from fluxsched.sched.fair.accounts import Accounts
 from fluxsched.sched.fair.usage import AccountRow
+from fluxsched.sched.pool.placement import Blocks, blocks_in
 
 ACQUIRE: Final = "resource.acquire"
 RELEASE: Final = "resource.release"
@@ -151,6 +152,9 @@ Requests, questions and changes that a state does not list are kept, or discarde
 
 
 # ---- the session
+
+FREES_CACHED_MAX: Final = 1024
+"""Parts of one target whose blocks are cached; some hundred bytes each."""
 
 RESTART = "scheduler-restart"
 """The type of the exception on a running job that cannot be taken over (RFC 27, Hello)."""
@@ -377,8 +381,7 @@ class SchedulerSession:
         return self.scheduler.alloc(job.id, job.priority, job.userid, t_submit_s, jobspec, now_s, job.unjudged)
 
     def _free(self, job: Any, token: Any, now_s: float) -> Effects:
-        given = ResourceSet(parse_entries(job.R.execution.R_lite).entries)  # its hosts and times do not matter
-        effects = self.scheduler.free(job.id, given, job.final, now_s)
+        effects = self.scheduler.free_blocks(job.id, _blocks_of(job.R.execution.R_lite), job.final, now_s)
         return self.outgoing(effects) if effects else effects
 
     def _cancel(self, job: msg.SchedCancelRequest, token: Any, now_s: float) -> Effects:
@@ -562,6 +565,19 @@ def answered(
     elif wanted.type == decisions.PREEMPT:
         scheduler.preempt_failed(wanted.id)
     return found
+
+
+def _blocks_of(rlite: Any) -> Blocks:
+    """Return the blocks of R_lite; hosts and times of R do not matter. Raises InvalidValue."""
+    if type(rlite) is list and len(rlite) == 1 and "amounts" not in rlite[0] and rlite[0]["rank"].isdigit():
+        return _blocks_on_one(rlite[0]["rank"], *rlite[0]["children"].items())
+    return blocks_in(ResourceSet(parse_entries(rlite).entries))
+
+
+@lru_cache(FREES_CACHED_MAX)
+def _blocks_on_one(rank: str, *children: tuple[str, str]) -> Blocks:
+    """Return the blocks of one target: short jobs have the same few again and again."""
+    return blocks_in(ResourceSet(parse_entries([{"rank": rank, "children": dict(children)}]).entries))
 
 
 def _ranks(R: dict[str, Any]) -> Idset:  # noqa: N803 - RFC 20's name

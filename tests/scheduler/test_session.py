@@ -29,10 +29,12 @@ from fluxsched.sched.fair.accounts import Signal
 from fluxsched.sched.fair.usage import ROWS_MAX
 from fluxsched.sched.policies.backfill import Easy, Fifo
 from fluxsched.sched.policy import PAUSE, Option
+from fluxsched.sched.pool.placement import blocks_in
 from fluxsched.sched.registry import make
 from fluxsched.scheduler import session as module
 from fluxsched.scheduler.session import (
     ACQUIRE,
+    FREES_CACHED_MAX,
     GROW,
     HELLO,
     RAISE,
@@ -75,6 +77,18 @@ class Free:
         self.id, self.final = jobid, True
         self.R = self.execution = self
         self.R_lite = [{"rank": ranks, "children": {"core": cores}}]
+
+
+def test_frees_of_one_target_are_read_once():
+    assert module._blocks_on_one.cache_parameters()["maxsize"] == FREES_CACHED_MAX
+    for given in (R("0", "0"), R("700", "1-2"), R("3-4", "0"), R("0-1023")):
+        rlite = given["execution"]["R_lite"]
+        assert module._blocks_of(rlite) == module._blocks_of(rlite[0]) == blocks_in(ResourceSet.parse(given))
+    (with_amount,) = module._blocks_of([{"rank": "1", "children": {"core": "0"}, "amounts": {"memory": 5}}])
+    assert with_amount.amounts == (("memory", 5),)
+    for wrong in ("01x", "²"):
+        with pytest.raises(InvalidValue):
+            module._blocks_of([{"rank": wrong, "children": {"core": "0"}}])
 
 
 class Paced:

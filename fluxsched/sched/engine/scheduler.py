@@ -64,7 +64,7 @@ from fluxsched.sched.fair.usage import AccountsReport, UsageBook
 from fluxsched.sched.hooks import TARGETS, Plugin
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.policy import Policy, Running
-from fluxsched.sched.pool.placement import Shapes, blocks_in
+from fluxsched.sched.pool.placement import Blocks, Shapes, blocks_in
 from fluxsched.sched.pool.pool import Pool, busy
 from fluxsched.sched.preemption import PREEMPT_TIMEOUT_S, Preemptions, cores_held
 from fluxsched.sched.queue import AdmissionControl, AdmissionTerms, PendingJob
@@ -403,8 +403,12 @@ class Scheduler:
 
     def free(self, jobid: int, R: ResourceSet, final: bool, now_s: float = 0.0) -> list[Effect]:  # noqa: N803
         """Free all of R, which is a part of the job's resources; `final` when it is the last part."""
+        return self.free_blocks(jobid, blocks_in(R), final, now_s)
+
+    def free_blocks(self, jobid: int, blocks: Blocks, final: bool, now_s: float = 0.0) -> list[Effect]:
+        """Free these blocks, like an R that has them."""
         self._tell_end(jobid, now_s, is_over=final)
-        emptied = self._ledger.release(jobid, blocks_in(R), final, now_s)
+        emptied = self._ledger.release(jobid, blocks, final, now_s)
         if self._is_hooked:
             self._plugins.freed(jobid, now_s)
         return self._held.freed(jobid, emptied)

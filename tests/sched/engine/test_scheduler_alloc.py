@@ -5,8 +5,9 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
+from fluxsched.sched import decisions
 from fluxsched.sched.decisions import Annotated, Canceled, Denied, Granted
-from tests.sched.site import limit, make_r, scheduler_of, spec
+from tests.sched.site import limit, lowered, make_r, scheduler_of, spec
 
 NOTICE_EVERY_S = limit("NOTICE_EVERY_S")
 
@@ -30,6 +31,32 @@ def test_a_grant_says_everything(bench):
     assert granted.annotations == {
         "sched": {"resource_summary": "rank0/core[0-3],gpu[0-1]", "selection_type": "immediate"}
     }
+
+
+def test_grants_of_the_same_cores_differ_in_their_times_and_in_what_their_targets_are_now(bench):
+    bench.grow(make_r("0", 1))
+    for jobid, duration_s in enumerate((30.0, 0.0, 5.0), start=1):
+        bench.submit(jobid, duration=duration_s)
+        (granted,) = bench.run()
+        assert granted.resources.to_json() == granted.R
+        assert list(granted.R["execution"]) == list(granted.resources.to_json()["execution"])
+        assert granted.annotations["sched"]["resource_summary"] == granted.resources.summary() == "rank0/core0"
+        bench.free(jobid)
+        bench.now_s += 1.0
+    bench.scheduler.updated("default", property_add={"ssd": Idset.parse("0")})
+    bench.submit(4)
+    (granted,) = bench.run()
+    assert granted.R["execution"]["properties"] == {"ssd": "0"}
+
+
+def test_grants_are_remembered_up_to_a_limit(bench):
+    bench.grow(make_r("0-3", 4))
+    with lowered(GRANTS_CACHED_MAX=2):
+        for jobid in range(1, 5):
+            bench.submit(jobid, nodes=1, exclusive=True)
+        found = bench.run()
+    assert [granted.R["execution"]["R_lite"][0]["rank"] for granted in found] == ["0", "1", "2", "3"]
+    assert len(decisions._usual_grants) <= limit("GRANTS_CACHED_MAX")
 
 
 def test_free_makes_room_for_the_next(bench):
