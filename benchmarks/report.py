@@ -25,7 +25,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import Sharing
 from fluxsched.history import JobAccounting, MachineSample
 from fluxsched.instance import launch
-from fluxsched.jobs.job import JobSummary
+from fluxsched.jobs.job import Job, JobSummary
 from fluxsched.jobs.queues import JobQueue, QueueConfig
 from fluxsched.store.schema import HOUR
 from fluxsched.store.store import ImmediateWriter, Store
@@ -78,13 +78,13 @@ def some_job(at: int, end_s: float, chance: random.Random, users: int, queues: l
     """One that has ended."""
     userid = 1000 + min(users - 1, int(chance.expovariate(8.0 / users)))
     duration_s, wait_s = chance.expovariate(1 / 1800), chance.expovariate(1 / 600)
-    job = JobSummary(at, queues[userid % len(queues)], userid=userid, ncores=chance.choice((1, 8, 64)))
+    job = Job(at, queues[userid % len(queues)], userid=userid, ncores=chance.choice((1, 8, 64)))
     job.sharing = Sharing(bank=f"bank{userid % BANKS}")
     job.t_inactive, job.t_run = end_s, end_s - duration_s
     job.t_submit = job.t_run - wait_s
     job.properties = "gpu" if userid % 5 == 0 else ""
     job.ngpus = 1 if job.properties else 0
-    return job
+    return job.summary()
 
 
 def add_samples(store: Store, now_s: float, days: int) -> None:

@@ -130,6 +130,8 @@ class Idset:
 
     def __iter__(self) -> Iterator[int]:
         """Ascending ids, in time linear in their number plus an eighth of a byte scan of the mask."""
+        if self._only >= 0:
+            return iter((self._only,))
         run = self._single_run()
         return _bits(self._mask) if run is None else iter(range(run[0], run[1] + 1))
 

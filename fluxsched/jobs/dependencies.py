@@ -36,8 +36,12 @@ class Antecedent(Protocol):
 
     id: int
     userid: int
-    state: State
-    started: bool
+
+    @property
+    def state(self) -> State: ...
+
+    @property
+    def started(self) -> bool: ...
 
     @property
     def jobspec(self) -> Jobspec | None: ...

@@ -7,7 +7,7 @@ hundred thousand ended jobs are kept; rows of tasks stay in the eventlog.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, TypeVar
@@ -110,6 +110,9 @@ EVENTS_KEPT: Final = 64
 HISTORIES_KEPT: Final = 256
 """Sequences of such names that are remembered, so that jobs share them."""
 
+KINDS_KEPT: Final = 1024
+"""Kinds of ended jobs that are remembered likewise."""
+
 VALUES_KEPT: Final = 8192
 """Annotations and lists of hosts that are remembered likewise: some hundred bytes each."""
 
@@ -124,8 +127,32 @@ URGENCY_HOLD, URGENCY_DEFAULT, URGENCY_EXPEDITE = 0, 16, 31
 
 _decode: Final[Callable[[bytes], Any]] = msgspec.msgpack.Decoder().decode
 
+FormerSize = tuple[float, int, int, Idset]
+"""A former size of a job: until when, cores, GPUs and targets."""
+
 # How far the request for resources is (RFC 27), as plain ints
 NO_REQUEST, WAITING, SENT, CANCELING = range(4)
+
+
+class JobKind(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """Attributes of ended jobs that mostly many have alike: they share one object."""
+
+    state: State = NEW
+    cwd: str | None = None
+    ntasks: int = 1
+    array: int = 0
+    flags: int = 0
+    attempt: Attempt | None = None
+    next_id: int = 0
+    sharing: Sharing = USUAL
+    exceptions: list[Event] | None = None
+    fatal: dict[str, Any] | None = None
+    sizes: list[FormerSize] | None = None
+    ngpus: int = 0
+    properties: str = ""
+    by_part: Mapping[str, str] | None = None
+    switch: str = ""
+    started: bool = False
 
 
 class JobSummary(msgspec.Struct, eq=False, gc=False):
@@ -138,46 +165,96 @@ class JobSummary(msgspec.Struct, eq=False, gc=False):
     queue: JobQueue
     name: str = ""
     command: tuple[str, ...] = ()
-    cwd: str | None = None
-    ntasks: int = 1
     duration_s: float = 0.0
     userid: int = 0
-    array: int = 0
     urgency: int = URGENCY_DEFAULT
     priority: int = HELD_PRIORITY
-    flags: int = 0
-    state: State = NEW
     t_submit: float = 0.0
-    attempt: Attempt | None = None
-    """Attempt that this job is; None for the first."""
-    next_id: int = 0
-    """The attempt after it, 0 if there is none."""
-    sharing: Sharing = USUAL
     t_sched: float = 0.0
     t_run: float = 0.0
     t_cleanup: float = 0.0
     t_inactive: float = 0.0
     kept_annotations: dict[str, Any] | bytes | None = None
     """A dictionary while the job waits, as many jobs share one; from its start on MessagePack."""
-    exceptions: list[Event] | None = None
-    fatal: dict[str, Any] | None = None
     ranks: Idset = EMPTY
-    sizes: list[tuple[float, int, int, Idset]] | None = None
-    """Its former sizes: until when, cores, GPUs and targets. None if it never grew or shrank."""
     ncores: int = 0
-    ngpus: int = 0
-    properties: str = ""
-    """Properties of its targets, each in a line."""
     nodelist: str = ""
-    by_part: Mapping[str, str] | None = None
-    """The ranks of each of several parts, by label."""
-    switch: str = ""
-    """The lowest one above all of its hosts."""
     expiration_s: float = 0.0
-    started: bool = False
     status: int | None = None
     packed_usage: bytes | None = None
     """The values of its usage as MessagePack, which take half the memory."""
+    kind: JobKind = JobKind()
+    """All other attributes of a job that has ended; an active job has its own."""
+
+    @property
+    def state(self) -> State:
+        return self.kind.state
+
+    @property
+    def cwd(self) -> str | None:
+        return self.kind.cwd
+
+    @property
+    def ntasks(self) -> int:
+        return self.kind.ntasks
+
+    @property
+    def array(self) -> int:
+        return self.kind.array
+
+    @property
+    def flags(self) -> int:
+        return self.kind.flags
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """Return the attempt that this job is; None for the first."""
+        return self.kind.attempt
+
+    @property
+    def next_id(self) -> int:
+        """Return the attempt after it, 0 if there is none."""
+        return self.kind.next_id
+
+    @property
+    def sharing(self) -> Sharing:
+        return self.kind.sharing
+
+    @property
+    def exceptions(self) -> list[Event] | None:
+        return self.kind.exceptions
+
+    @property
+    def fatal(self) -> dict[str, Any] | None:
+        return self.kind.fatal
+
+    @property
+    def sizes(self) -> list[FormerSize] | None:
+        """Return its former sizes; None if it never grew or shrank."""
+        return self.kind.sizes
+
+    @property
+    def ngpus(self) -> int:
+        return self.kind.ngpus
+
+    @property
+    def properties(self) -> str:
+        """Return properties of its targets, each in a line."""
+        return self.kind.properties
+
+    @property
+    def by_part(self) -> Mapping[str, str] | None:
+        """Return the ranks of each of several parts, by label."""
+        return self.kind.by_part
+
+    @property
+    def switch(self) -> str:
+        """Return the lowest switch above all of its hosts."""
+        return self.kind.switch
+
+    @property
+    def started(self) -> bool:
+        return self.kind.started
 
     @property
     def title(self) -> str:
@@ -247,12 +324,57 @@ class JobSummary(msgspec.Struct, eq=False, gc=False):
         return (-self.priority, self.t_first, self.id)
 
 
-_summary: Final = attrgetter(*JobSummary.__struct_fields__)
+_own: Final = attrgetter(*JobSummary.__struct_fields__[:-1])
+_alike: Final = attrgetter(*JobKind.__struct_fields__)
+
+
+class JobKinds:
+    """Kinds of ended jobs by their attributes; jobs that end one after the other mostly are of one."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], JobKind] = {}
+        self._last: tuple[Any, ...] = ()
+        self._kind = JobKind()
+
+    def get(self, attributes: tuple[Any, ...]) -> JobKind:
+        """Return the kind with these attributes; with exceptions, it is remembered for the next job alone."""
+        if attributes != self._last:
+            self._last = attributes
+            try:
+                kind = self._known.get(attributes)
+            except TypeError:  # there are lists among them
+                self._kind = JobKind(*attributes)
+                return self._kind
+            if kind is None:
+                if len(self._known) >= KINDS_KEPT:
+                    self._known.clear()
+                kind = self._known[attributes] = JobKind(*attributes)
+            self._kind = kind
+        return self._kind
+
+
+_kinds: Final = JobKinds()
 
 
 class Job(JobSummary, eq=False, gc=False):
     """An active job as the manager knows it. Only `apply` and the lifecycle change it; all others read."""
 
+    state: State = NEW
+    cwd: str | None = None
+    ntasks: int = 1
+    array: int = 0
+    flags: int = 0
+    attempt: Attempt | None = None
+    next_id: int = 0
+    sharing: Sharing = USUAL
+    exceptions: list[Event] | None = None
+    fatal: dict[str, Any] | None = None
+    sizes: list[FormerSize] | None = None
+    ngpus: int = 0
+    properties: str = ""
+    by_part: Mapping[str, str] | None = None
+    switch: str = ""
+    started: bool = False
     jobspec: Jobspec | None = None
     dependencies: dict[str, Dependency] | None = None
     overrides: dict[str, Any] | None = None
@@ -294,7 +416,7 @@ class Job(JobSummary, eq=False, gc=False):
 
     def summary(self) -> JobSummary:
         """Return what is kept of the job once it has ended; the store has the rest."""
-        return JobSummary(*_summary(self))
+        return JobSummary(*(*_own(self), _kinds.get(_alike(self))))
 
     @property
     def R(self) -> dict[str, Any] | None:  # noqa: N802 - RFC 20's name
@@ -352,22 +474,31 @@ class Job(JobSummary, eq=False, gc=False):
         return doubled_s(self.sharing.retry_pause_s, self.attempts, RETRY_PAUSE_MAX_S)
 
     def apply(self, event: Event) -> None:
-        """Let the event happen. Raises InvalidTransition, with its recent events, if the table does not list it."""
-        kind, state = event["name"], self.state
-        if kind == "exception" and event["context"]["severity"] == 0:
-            kind = FATAL
-        step = _STEPS[state].get(kind)
-        if step is not None:
-            target, handler, stamp = step
-            if handler is not None:
-                handler(self, event)
-            if target is not state:
-                self.state = target
-                if stamp is not None:
-                    setattr(self, stamp, event["timestamp"])
-        elif kind in EVENTS:
-            self._refuse(kind)  # RFC 21: events beyond those listed may appear
-        self.recent_events = _with_event(self.recent_events, event["name"])
+        """Let an event happen; see `apply_all`."""
+        self.apply_all((event,))
+
+    def apply_all(self, events: Sequence[Event]) -> None:
+        """Let events happen, one after the other. Raises InvalidTransition, with the events before, if the table does
+        not list one.
+        """
+        names = tuple([event["name"] for event in events])
+        for at, event in enumerate(events):
+            kind, state = names[at], self.state
+            if kind == "exception" and event["context"]["severity"] == 0:
+                kind = FATAL
+            step = _STEPS[state].get(kind)
+            if step is not None:
+                target, handler, stamp = step
+                if handler is not None:
+                    handler(self, event)
+                if target is not state:
+                    self.state = target
+                    if stamp is not None:
+                        setattr(self, stamp, event["timestamp"])
+            elif kind in EVENTS:
+                self.recent_events = _with_events(self.recent_events, names[:at])
+                self._refuse(kind)  # RFC 21: events beyond those listed may appear
+        self.recent_events = _with_events(self.recent_events, names)
 
     def grant(self, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
         """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
@@ -437,9 +568,9 @@ def _shared(value: T) -> T:
 
 
 @lru_cache(HISTORIES_KEPT)
-def _with_event(recent: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """Return the names of the last events after one more: nearly all jobs have the same few, and share them."""
-    return (*recent[1 - EVENTS_KEPT :], name)
+def _with_events(recent: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the last events after more of them: nearly all jobs have the same few, and share them."""
+    return (*recent, *names)[-EVENTS_KEPT:]
 
 
 def shell_code(status: int) -> int:

@@ -63,7 +63,6 @@ from fluxsched.jobs.states import (
     DEPEND,
     PENDING,
     PREEMPT,
-    PRIORITY,
     RUN,
     SCHED,
     Attempt,
@@ -189,6 +188,25 @@ def submitted_again(job: Job) -> dict[str, Any]:
     number = job.attempts + (not job.is_free_again)
     following = Attempt(job.id, number, job.t_first, job.prologs + job.is_unprepared)
     return submitted(job.userid, job.urgency, job.flags) | submit_context(following)
+
+
+NamedEvent: TypeAlias = tuple[str, dict[str, Any] | None]
+"""Name and context of an event that is to happen now."""
+
+
+def _entering(context: dict[str, Any]) -> tuple[NamedEvent, NamedEvent]:
+    """Return the events of a job that becomes active, by the context of the first."""
+    return ("submit", context), ("validate", None)
+
+
+def _waiting(urgency: int) -> tuple[NamedEvent, NamedEvent]:
+    """Return the events of a job that begins to wait for resources."""
+    return ("depend", None), ("priority", {"priority": priority_of(urgency)})
+
+
+def _cleaned(next_id: int) -> NamedEvent:
+    """Return the last event of a job; `next_id` is its next attempt, 0 if there is none."""
+    return "clean", clean_context(next_id) if next_id else None
 
 
 # ---- schedulers and their requests
@@ -386,6 +404,8 @@ SIGTERM: Final = 15
 """First signal sent to a job with a fatal exception."""
 
 
+_STARTED: Final = ("start",)
+
 DEADLINE: Final = "deadline"
 """Type of the exception of a job that can no longer be over by its deadline."""
 
@@ -420,6 +440,8 @@ class Lifecycle:
         self.settled: deque[Job] = deque()
         self.touched: dict[str, None] = {}
         self._events: dict[int, list[Event]] = {}
+        self._alike: dict[tuple[Any, ...], list[Event]] = {}
+        """Events that jobs log alike at `now_s`, by their first name and what else tells them apart."""
         self._woken_at_s: float | None = None
         self.reservation_ends_s: dict[str, float] = {}
         self._latest: list[tuple[float, int]] = []  # a heap: when a job has to start at the latest, of those bound so
@@ -428,7 +450,9 @@ class Lifecycle:
 
     def begin(self, now_s: float) -> None:
         """Begin a turn at `now_s`."""
-        self.now_s = now_s
+        if now_s != self.now_s:
+            self.now_s = now_s
+            self._alike.clear()
         self.out = []
         self._events = {}
 
@@ -449,33 +473,52 @@ class Lifecycle:
         self.out = []  # effects name schedulers: kept here they were a cycle, which structs like them never end
         return out
 
-    def log(
+    def log(self, job: Job, name: str, context: dict[str, Any] | None = None) -> None:
+        """Let an event happen now, and add it to the job's events of this turn."""
+        self.log_all(job, [self._event(name, context)])
+
+    def log_start(self, job: Job) -> None:
+        """Log that the job's tasks run."""
+        events = self._alike.get(_STARTED)
+        self.log_all(job, self._keep_alike(_STARTED, ("start", None)) if events is None else events)
+
+    def log_finish(self, job: Job, status: int, usage: dict[str, Any] | None) -> None:
+        """Log that the job's tasks have ended, and what they used, if that was measured."""
+        if usage is not None:
+            self.log(job, "finish", {"status": status, "usage": usage})
+            return
+        key = ("finish", status)
+        events = self._alike.get(key)
+        self.log_all(job, self._keep_alike(key, ("finish", {"status": status})) if events is None else events)
+
+    def log_all(
         self,
         job: Job,
-        name: str,
-        context: dict[str, Any] | None = None,
+        events: list[Event],
         jobspec: dict[str, Any] | None = None,
         R: dict[str, Any] | None = None,  # noqa: N803 - RFC 20's name
     ) -> None:
-        """Let an event happen now, and add it to the job's events of this turn."""
-        event: Event = (
-            {"timestamp": self.now_s, "name": name}
-            if context is None
-            else {"timestamp": self.now_s, "name": name, "context": context}
-        )
-        job.apply(event)
-        events = self._events.get(job.id)
-        if events is not None:
-            events.append(event)
+        """Let events of now happen, and add them to the job's events of this turn."""
+        job.apply_all(events)
+        before = self._events.get(job.id)
+        if before is not None:
+            before += events
         else:
-            events = self._events[job.id] = [event]
-            self.out.append(Persist(job.id, events, jobspec, R))
+            before = self._events[job.id] = [*events]
+            self.out.append(Persist(job.id, before, jobspec, R))
 
-    def log_shared(self, job: Job, events: list[Event]) -> None:
-        """Let events of now happen that many jobs have in common; they are all that the job logs in this turn."""
-        for event in events:
-            job.apply(event)
-        self.out.append(Persist(job.id, events))
+    def _keep_alike(self, key: tuple[Any, ...], *named: NamedEvent) -> list[Event]:
+        """Return events for all jobs that log the same now."""
+        events = self._alike[key] = self._events_of(named)
+        return events
+
+    def _events_of(self, named: Iterable[NamedEvent]) -> list[Event]:
+        return [self._event(name, context) for name, context in named]
+
+    def _event(self, name: str, context: dict[str, Any] | None) -> Event:
+        if context is None:
+            return {"timestamp": self.now_s, "name": name}
+        return {"timestamp": self.now_s, "name": name, "context": context}
 
     # -- the way of a job
 
@@ -505,12 +548,14 @@ class Lifecycle:
 
     def advance(self, job: Job) -> None:
         """From DEPEND to SCHED, as far as the job gets."""
-        if job.state is DEPEND:
-            if job.dependencies:
-                return
-            self.log(job, "depend")
-        if job.state is PRIORITY:
-            self.log(job, "priority", {"priority": priority_of(job.urgency)})
+        depends = job.state is DEPEND
+        if depends and job.dependencies:
+            return
+        key = ("wait", depends, job.urgency)
+        events = self._alike.get(key)
+        if events is None:
+            events = self._keep_alike(key, *_waiting(job.urgency)[0 if depends else 1 :])
+        self.log_all(job, events)
         self.enqueue(job)
 
     def enqueue(self, job: Job) -> None:
@@ -529,7 +574,7 @@ class Lifecycle:
         job.grant(R, grant)
         noted = job.annotations  # not `annotations`: compiled code takes that for the import of this name
         context = {"annotations": noted} if noted else {}
-        self.log(job, "alloc", context, R=R)
+        self.log_all(job, [self._event("alloc", context)], R=R)
         job.executing = True
         job.queue.running += 1
         job.queue.pending.pop(job.id, None)
@@ -559,7 +604,14 @@ class Lifecycle:
         assert job.packed_r is not None, "a job that holds targets has its R"
         remainder: Any = self._sent_r(job.packed_r) if whole and not unknown else job.remainder(known)
         was_last = final or job.held == given | unknown
-        self.log(job, "release", {"ranks": "all" if whole else str(given), "final": final})
+        ranks_text, next_id = "all" if whole else str(given), self._next_id(job) if final else 0
+        key = ("release", ranks_text, final, next_id)
+        events = self._alike.get(key)
+        if events is None:
+            released = "release", {"ranks": ranks_text, "final": final}
+            ended = (("free", None), _cleaned(next_id)) if final else ()
+            events = self._keep_alike(key, released, *ended)
+        self.log_all(job, events)
         # the record first: the scheduler's next grant of these cores may come at once
         self.grants.release(job.id, None if final else given)
         if link is not None and known:
@@ -568,18 +620,25 @@ class Lifecycle:
         if final:
             job.executing = False
             job.queue.running -= 1
-            self.log(job, "free")
-            self.clean(job)
+            self._leave(job, next_id)
 
     def clean(self, job: Job) -> None:
-        """Nothing is left to be done: the job becomes inactive.
+        """Nothing is left to be done: the job, which holds nothing, becomes inactive."""
+        next_id = self._next_id(job)
+        self.log(job, *_cleaned(next_id))
+        self._leave(job, next_id)
+
+    def _next_id(self, job: Job) -> int:
+        """Return the id of the next attempt of a job that ends now, 0 if there is to be none."""
+        is_due = (job.fatal is not None or job.sharing is not USUAL) and job.is_due_again
+        return self._new_id(self.now_s) if is_due else 0
+
+    def _leave(self, job: Job, next_id: int) -> None:
+        """Count an inactive job no longer.
 
         Its next attempt, if it is to have one, is submitted in the same turn, so in the same transaction: a crash can
         neither lose it nor submit it twice.
         """
-        is_due = (job.fatal is not None or job.sharing is not USUAL) and job.is_due_again
-        next_id = self._new_id(self.now_s) if is_due else 0
-        self.log(job, "clean", clean_context(next_id) if next_id else None)
         job.queue.active -= 1
         job.queue.pending.pop(job.id, None)
         if next_id:
@@ -591,17 +650,26 @@ class Lifecycle:
         self.limits.leave(job)
         self.jobs.end(job)
 
-    def submit(self, job: Job, context: dict[str, Any]) -> None:
-        """Record that a new job becomes active, in state DEPEND."""
+    def submit(self, job: Job, userid: int, urgency: int, flags: int, *, depends: bool) -> None:
+        """Record that a new job becomes active: in state DEPEND, or, unless it `depends` on something, in SCHED."""
+        key = ("submit", userid, urgency, flags, depends)
+        events = self._alike.get(key)
+        if events is None:
+            then = () if depends else _waiting(urgency)
+            events = self._keep_alike(key, *_entering(submitted(userid, urgency, flags)), *then)
+        self._enter(job, events)
+        if not depends:
+            self.enqueue(job)
+
+    def _enter(self, job: Job, events: list[Event]) -> None:
         assert job.jobspec is not None, "a new job has its jobspec"
-        self.log(job, "submit", context, jobspec=job.jobspec.raw)
-        self.log(job, "validate")
+        self.log_all(job, events, jobspec=job.jobspec.raw)
         self.admit(job)
 
     def _submit_again(self, job: Job, next_id: int) -> None:
         """Begin the next attempt of a job; what depends on the job depends on that from now on."""
         following = Job(next_id, job.queue, jobspec=jobspec_of_next(job))
-        self.submit(following, submitted_again(job))
+        self._enter(following, self._events_of(_entering(submitted_again(job))))
         for jobid, dependencies in self.dependencies.take(job.id).items():
             dependent = self.jobs.active[jobid]
             for dependency in dependencies:

@@ -281,7 +281,7 @@ def _resume(lifecycle: Lifecycle, job: Job, shared: dict[int, list[Event]]) -> b
             restarted = {"timestamp": lifecycle.now_s, "name": "flux-restart"}
             prioritized = {"timestamp": lifecycle.now_s, "name": "priority", "context": {"priority": priority}}
             shared[priority] = [restarted, prioritized]
-        lifecycle.log_shared(job, shared[priority])
+        lifecycle.log_all(job, shared[priority])
         lifecycle.enqueue(job)
         return True
     lifecycle.log(job, "flux-restart")

@@ -33,7 +33,7 @@ from fluxsched.jobs.job import (
     JobSummary,
     priority_of,
 )
-from fluxsched.jobs.lifecycle import DURATION_KEY, Lifecycle, submitted
+from fluxsched.jobs.lifecycle import DURATION_KEY, Lifecycle
 from fluxsched.jobs.queues import Banks, JobQueue
 from fluxsched.jobs.states import (
     CLEANUP,
@@ -115,7 +115,7 @@ class Requests:
             raise InvalidValue(f"job id {jobid} is taken: ids must be unique")
         job = Job(jobid, queue, jobspec=jobspec)
         self._lifecycle.begin(now_s)
-        self._lifecycle.submit(job, submitted(userid, urgency, flags))
+        self._lifecycle.submit(job, userid, urgency, flags, depends=bool(dependencies))
         link = self._lifecycle.links.serving(queue.group)
         if link is None or not link.ready:
             self._lifecycle.links.unjudged.add(jobid)
@@ -425,7 +425,7 @@ class Execution:
         if job.started:
             raise InvalidTransition(f"job {jobid}: started twice")
         self._lifecycle.begin(now_s)
-        self._lifecycle.log(job, "start")
+        self._lifecycle.log_start(job)
         if job.id in self._lifecycle.dependencies:
             self._lifecycle.settled.append(job)
         return self._lifecycle.end()
@@ -442,7 +442,7 @@ class Execution:
         self._lifecycle.begin(now_s)
         if job.fatal is not None and (cause := job.fatal.get("wait_status")) is not None:
             status = shell_status(cause)  # RFC 21: that of the root cause replaces the largest one
-        self._lifecycle.log(job, "finish", {"status": status} if usage is None else {"status": status, "usage": usage})
+        self._lifecycle.log_finish(job, status, usage)
         if release:
             self._lifecycle.release(job, None)
         return self._lifecycle.end()

@@ -126,7 +126,7 @@ class JobTable:
         self._ended_ids = EndedIds(self._inactive)
 
     def __contains__(self, jobid: int) -> bool:
-        return self.find(jobid) is not None
+        return jobid in self.active or self.find(jobid) is not None
 
     @property
     def inactive(self) -> Mapping[int, JobSummary]:
@@ -186,7 +186,7 @@ class JobTable:
 
     def get(self, jobid: int) -> JobSummary:
         """Return the job, active or kept. Raises Refused (ENOENT)."""
-        found = self.find(jobid)
+        found = self.active.get(jobid) or self.find(jobid)
         if found is None:
             gone = "it never existed, or it ended so long ago that only its record is left"
             raise Refused(f"job {format_f58(jobid)} is not known: {gone}", errno.ENOENT)

@@ -32,6 +32,8 @@ from fluxsched.store.integrity import DIFFERS, SELECTED, is_intact
 
 ALIKE_MAX = 64
 """Stretches of events that are kept read, some hundred bytes each: a restart logs the same for all jobs that wait."""
+NOTED_MAX = 1024
+"""Annotations that are kept coded, some hundred bytes each."""
 PARTS_READ_MAX = 64
 """Parts that are kept while jobs are read one after another: environments of so many users."""
 
@@ -415,8 +417,9 @@ _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(list[Any]).decode
 
 
-def pack_events(events: Sequence[Event]) -> bytearray:
+def pack_events(events: Sequence[Event], coded: Callable[[dict[Any, Any]], dict[Any, Any]] | None = None) -> bytearray:
     """Return one stretch of a log as a bytearray, which the interpreter passes to SQLite without a copy."""
+    coded = coded or _coded
     flat: list[Any] = []
     before = None
     for event in events:
@@ -428,7 +431,7 @@ def pack_events(events: Sequence[Event]) -> bytearray:
             is_usual = False
         if is_usual:
             if code in _LONG and type(context) is dict:
-                context = _coded(context)
+                context = coded(context)
             flat += (None if time_s == before else time_s, code, context)
             before = time_s
         else:
@@ -437,26 +440,38 @@ def pack_events(events: Sequence[Event]) -> bytearray:
     return bytearray(_pack(flat))
 
 
-_OURS: Final = frozenset(["submit", "priority", "start", "finish", "release", "flux-restart"])
-"""Events whose contexts are made here, and so are equal only if they are the same: of others' values 1 equals true."""
-
-
 class EventPacker:
-    """Packs stretches of events; equal ones, which jobs that are handled in one turn mostly log, once."""
+    """Packs stretches of events; those of jobs that are handled in one turn mostly are of the same objects, and are
+    packed once. Events that are merely equal are not: 1 equals true.
+    """
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[Sequence[Event], bytearray]] = {}
-        """By the name of its first event the last stretch."""
+        self._noted: dict[int, tuple[object, dict[Any, Any]]] = {}
+        """By id annotations, which thus stay, and the coded context that has them."""
+        self._last: dict[str, tuple[list[int], Sequence[Event], bytearray]] = {}
+        """By the name of its first event the last stretch: ids of its events, the events, which thus stay, and bytes.
+        """
 
     def pack(self, events: Sequence[Event]) -> bytearray:
         """Return the stretch as `pack_events` does; neither may be changed afterwards."""
-        for event in events:
-            if event.get("context") is not None and event["name"] not in _OURS:
-                return pack_events(events)
-        name = events[0]["name"]
+        name, ids = events[0]["name"], [*map(id, events)]
         known = self._last.get(name)
-        if known is None or known[0] != events:
-            self._last[name] = known = events, pack_events(events)
+        if known is None or known[0] != ids:
+            self._last[name] = known = ids, events, pack_events(events, self._coded)
+        return known[2]
+
+    def _coded(self, context: dict[Any, Any]) -> dict[Any, Any]:
+        """Return a context with the numbers of its keys; annotations, which jobs on the same cores share, have them
+        once.
+        """
+        noted = context.get("annotations") if len(context) == 1 else None
+        if noted is None:
+            return _coded(context)
+        known = self._noted.get(id(noted))
+        if known is None or known[0] is not noted:
+            if len(self._noted) >= NOTED_MAX:
+                self._noted.clear()
+            known = self._noted[id(noted)] = noted, _coded(context)
         return known[1]
 
 

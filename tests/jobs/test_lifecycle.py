@@ -74,6 +74,31 @@ def test_one_job_is_four_rows(world, r_of, spec):
     assert type(job) is JobSummary
 
 
+def test_what_jobs_log_alike_in_one_turn_is_one_object(world, spec):
+    """It is made, and packed, once; a job of another user, with another status or at another time has its own."""
+    requests, execution = world.manager.requests, world.manager.execution
+
+    def submitted(jobid, userid=1):
+        return requests.submit(jobid, spec(), userid=userid, now_s=200.0)[0].events
+
+    first, second, other = submitted(1), submitted(2), submitted(3, userid=2)
+    assert list(map(id, first)) == list(map(id, second))
+    assert (first == second, first is second, first == other) == (True, False, False)
+    world.now_s = 200.0
+    for jobid in (1, 2, 3):
+        world.grant(jobid)
+    now_s = 300.0
+    started = [execution.started(jobid, now_s)[0].events[0] for jobid in (1, 2)]
+    started.append(execution.started(3, now_s + 1.0)[0].events[0])
+    assert (started[0] is started[1], started[2]) == (True, {"timestamp": now_s + 1.0, "name": "start"})
+    ended = [
+        execution.finished(jobid, status, 400.0, release=True)[0].events for jobid, status in ((1, 0), (2, 9), (3, 0))
+    ]
+    assert list(map(id, ended[0])) == list(map(id, ended[2]))
+    assert [events[0]["context"] for events in ended] == [{"status": 0}, {"status": 9}, {"status": 0}]
+    assert all(one is other for one, other in zip(ended[0][1:], ended[1][1:], strict=True))
+
+
 def test_partial_release_frees_part_by_part(world, r_of):
     world.run(1, r_of("0-3", "0-1"))
     world.do("finished", 1, 0)

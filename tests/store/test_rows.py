@@ -29,6 +29,7 @@ from fluxsched.store.jobs import (
     KEYS,
     NAMES,
     NO_JOBSPEC,
+    NOTED_MAX,
     PARTS_READ_MAX,
     PER_JOB,
     R_PHRASES,
@@ -107,21 +108,21 @@ def test_events_are_read_as_they_were_written(events):
     assert unpack_events(bytes(pack_events(events))) == events
 
 
-def test_equal_stretches_of_events_are_packed_once():
+def test_stretches_of_the_same_events_are_packed_once():
     def ended(time_s, status):
         return [
             {"timestamp": time_s, "name": "finish", "context": {"status": status}},
             {"timestamp": time_s, "name": "clean"},
         ]
 
-    packer = EventPacker()
-    first = packer.pack(ended(1.5, 0))
+    packer, events = EventPacker(), ended(1.5, 0)
+    first = packer.pack(events)
     assert packer.pack([{"timestamp": 1.5, "name": "start"}]) is not first
-    assert packer.pack(ended(1.5, 0)) is first
-    for time_s, status in ((1.5, 9), (2.5, 9), (2.5, 0), (1.5, 0)):
-        found = packer.pack(ended(time_s, status))
+    assert packer.pack([*events]) is first
+    for found in (packer.pack(ended(1.5, 0)), packer.pack(ended(1.5, False))):
         assert found is not first
-        assert unpack_events(bytes(found)) == ended(time_s, status)
+    for time_s, status in ((1.5, 9), (2.5, 9), (2.5, 0), (1.5, 0)):
+        assert unpack_events(bytes(packer.pack(ended(time_s, status)))) == ended(time_s, status)
 
 
 def test_values_of_users_are_packed_as_they_are():
@@ -131,6 +132,20 @@ def test_values_of_users_are_packed_as_they_are():
         for value in (1, True, 1.0):
             events = [{"timestamp": 1.5, "name": name}, {"timestamp": 1.5, "name": "memo", "context": {key: value}}]
             assert repr(unpack_events(bytes(packer.pack(events)))) == repr(events)
+
+
+def test_annotations_that_jobs_share_are_coded_once_up_to_a_number():
+    packer = EventPacker()
+    for turn in range(NOTED_MAX + 2):
+        noted = {
+            "sched": {"resource_summary": f"rank{turn}/core0", "selection_type": "immediate"},
+            "user": {"status": turn},
+        }
+        for context in ({"annotations": noted}, {"annotations": {**noted}}, {"annotations": noted}, {}):
+            events = [{"timestamp": 1.5, "name": "alloc", "context": context}]
+            assert packer.pack(events) == pack_events(events)
+            assert unpack_events(bytes(packer.pack(events))) == events
+        assert len(packer._noted) <= NOTED_MAX
 
 
 @pytest.mark.parametrize("number", [-1, len(NAMES), None, "submit", 1.0])

@@ -149,19 +149,19 @@ JOBS = (
         "for queue in self.queues ",
     ),
     Sabotage(
-        "report every job as a success", "fluxsched.jobs.requests:Execution.finished", '{"status": status} if usage',
-        '{"status": 0} if usage',
+        "report every job as a success", "fluxsched.jobs.lifecycle:Lifecycle.log_finish",
+        'self._keep_alike(key, ("finish", {"status": status}))', 'self._keep_alike(key, ("finish", {"status": 0}))',
     ),
     Sabotage(
         "forget an urgency", "fluxsched.jobs.requests:Requests.set_urgency",
         'self._lifecycle.log(job, "urgency", {"urgency": urgency, "userid": userid})', "pass",
     ),
     Sabotage(
-        "do not submit preempted jobs again", "fluxsched.jobs.lifecycle:Lifecycle.clean",
+        "do not submit preempted jobs again", "fluxsched.jobs.lifecycle:Lifecycle._next_id",
         "if is_due else 0", "if job.fatal is None and is_due else 0",
     ),
     Sabotage(
-        "do not try jobs again whose tasks have failed", "fluxsched.jobs.lifecycle:Lifecycle.clean",
+        "do not try jobs again whose tasks have failed", "fluxsched.jobs.lifecycle:Lifecycle._next_id",
         "(job.fatal is not None or job.sharing is not USUAL)", "job.fatal is not None",
     ),
     Sabotage(
