@@ -516,7 +516,7 @@ class StateIntervals:
     def held(self, jobid: int, ranks: Idset) -> None:
         """Do nothing: no condition of a target depends on a job's beginning."""
 
-    def unheld(self, jobid: int, ranks: Idset) -> None:
+    def unheld(self, released: Sequence[tuple[int, Idset]]) -> None:
         """Note that a target may have been drained by the end of a job."""
         if self._waits_for_jobs:
             self.note_change()

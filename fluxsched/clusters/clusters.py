@@ -384,9 +384,10 @@ class Clusters:
         self.granted(jobid, ranks)
         self._jobs_changed(ranks)
 
-    def unheld(self, jobid: int, ranks: Idset) -> None:
-        """Record that a job no longer holds these targets."""
-        self._jobs_changed(ranks)
+    def unheld(self, released: Sequence[tuple[int, Idset]]) -> None:
+        """Record that each of these jobs no longer holds these targets."""
+        for _, ranks in released:
+            self._jobs_changed(ranks)
 
     def _jobs_changed(self, ranks: Idset) -> None:
         for name, mine in self._ranks.items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
@@ -33,7 +34,8 @@ class TimeLimits:
 
     def arm(self, jobid: int, expiration_s: float) -> None:
         """Set the wall time at which the job expires."""
-        self.disarm(jobid)
+        if jobid in self._timers:
+            self.disarm(jobid)
         if expiration_s > 0.0:
             delay_s = expiration_s - self._turns.clock.wall_s()
             self._timers[jobid] = self._turns.after(delay_s, self._end, jobid)
@@ -61,7 +63,7 @@ class TimedExecutor:
     def __init__(self, turns: Turns, reports: Reports) -> None:
         self._turns = turns
         self._reports = reports
-        self._pass_by = self._has_passed  # one bound method for all jobs
+        self._pass_by = partial(self._end, status=0)  # one callable for all jobs
         self._timers: dict[int, Timer] = {}
 
     def resume(self, jobs: Sequence[ResumedJob], records: Mapping[int, object], settled: Callable[[], None]) -> None:
@@ -134,9 +136,6 @@ class TimedExecutor:
     def detach(self, within_s: float) -> None:
         """Cancel all timers; the next instance computes the remaining times itself."""
         self.close()
-
-    def _has_passed(self, jobid: int) -> None:
-        self._end(jobid, 0)
 
     def _end(self, jobid: int, status: int) -> None:
         if self._timers.pop(jobid, None) is not None:

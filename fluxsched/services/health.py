@@ -8,7 +8,7 @@ a time. One whose program could not be run, since its keeper was lost, is as it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -116,12 +116,13 @@ class HealthChecks:
     def held(self, jobid: int, ranks: Idset) -> None:
         """Do nothing when a job begins."""
 
-    def unheld(self, jobid: int, ranks: Idset) -> None:
-        """Check the hosts that a job has left, if that is wanted."""
+    def unheld(self, released: Sequence[tuple[int, Idset]]) -> None:
+        """Check the hosts that jobs have left, if that is wanted."""
         if self._is_checked(AT_END):
             resources = self._module.resources
-            for host in dict.fromkeys([resources.host(rank) for rank in ranks & resources.ranks]):
-                self._turns.post(partial(self._check_now, host))
+            for _, ranks in released:
+                for host in dict.fromkeys([resources.host(rank) for rank in ranks & resources.ranks]):
+                    self._turns.post(partial(self._check_now, host))
 
     def _check_now(self, host: str) -> None:
         state = self._hosts.get(host)

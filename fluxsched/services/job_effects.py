@@ -85,8 +85,8 @@ class HoldingListener(Protocol):
     def held(self, jobid: int, ranks: Idset) -> None:
         """Record that a job holds these targets; its `alloc` event is not stored yet."""
 
-    def unheld(self, jobid: int, ranks: Idset) -> None:
-        """Record that a job no longer holds these targets, which is on disk."""
+    def unheld(self, released: Sequence[tuple[int, Idset]]) -> None:
+        """Record that each of these jobs no longer holds these targets, which is on disk."""
 
 
 class LeasedJobs(Protocol):
@@ -217,11 +217,12 @@ class JobEffects:
         Targets are given back before it is announced that their jobs have ended: who hears that finds them free.
         """
         for gone in pieces(given):
+            left: list[tuple[int, Idset]] = []
             for jobid, ranks in gone:
                 job = self.manager.jobs.active.get(jobid)  # it may have grown by them again before this was stored
-                left = ranks if job is None else ranks - job.held
-                for listener in self._listeners:
-                    listener.unheld(jobid, left)
+                left.append((jobid, ranks if job is None else ranks - job.held))
+            for listener in self._listeners:
+                listener.unheld(left)
             yield
         for stretches in pieces(news):
             for publish in self.publish:

@@ -296,7 +296,7 @@ class JobStreams:
         """Publish the events that one transaction has put on disk: most of them are not watched, so the loop is
         short.
         """
-        wanted, logs, news = self._wanted, self._logs, self._unpublished_events
+        wanted, logs, waits, news = self._wanted, self._logs, self._waits, self._unpublished_events
         for jobid, events in stored:
             for event in events:
                 if wanted is None or event["name"] in wanted:
@@ -307,7 +307,7 @@ class JobStreams:
                     self._feed_all(jobid)  # a reader of both has the output before the end
                 for send in tuple(logs[jobid].values()):
                     send(events)
-            if ended:
+            if ended and (jobid in logs or jobid in waits):
                 self._inactive(jobid, read_next(events[-1]))
 
     def _event(self, jobid: int, event: dict[str, Any]) -> tuple[int, float, str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from math import inf
@@ -329,16 +329,16 @@ class ResourceService:
     def held(self, jobid: int, ranks: Idset) -> None:
         """Record that a job holds these targets."""
         self.watch.note_jobs(ranks)
-        self._follow_jobs(self.module.hold(jobid, ranks))
+        self.module.hold(jobid, ranks)
 
-    def unheld(self, jobid: int, ranks: Idset) -> None:
-        """Record that a job no longer holds these targets."""
-        self.watch.note_jobs(ranks)
-        self._follow_jobs(self.module.unhold(jobid, ranks, self._turns.wall_s))
-
-    def _follow_jobs(self, effects: list[Any]) -> None:
-        if effects:  # rarely: targets that leave and were waited for
-            self.perform(effects)
+    def unheld(self, released: Sequence[tuple[int, Idset]]) -> None:
+        """Record that each of these jobs no longer holds these targets."""
+        unhold, now_s = self.module.unhold, self._turns.wall_s
+        for jobid, ranks in released:
+            self.watch.note_jobs(ranks)
+            effects = unhold(jobid, ranks, now_s)
+            if effects:  # rarely: targets that leave and were waited for
+                self.perform(effects)
 
     # -- reading ------------------------------------------------------------------------------------------------
 

@@ -163,7 +163,7 @@ async def test_targets_are_given_back_before_the_end_of_their_job_is_announced(w
     class Listener:
         def held(self, jobid, ranks): ...
 
-        def unheld(self, jobid, ranks):
+        def unheld(self, released):
             order.append("given back")
 
     effects.add_listener(Listener())
