@@ -481,11 +481,9 @@ class Job(JobSummary, eq=False, gc=False):
         """Let events happen, one after the other. Raises InvalidTransition, with the events before, if the table does
         not list one.
         """
-        names = tuple([event["name"] for event in events])
-        for at, event in enumerate(events):
-            kind, state = names[at], self.state
-            if kind == "exception" and event["context"]["severity"] == 0:
-                kind = FATAL
+        for event in events:
+            name, state = event["name"], self.state
+            kind = FATAL if name == "exception" and event["context"]["severity"] == 0 else name
             step = _STEPS[state].get(kind)
             if step is not None:
                 target, handler, stamp = step
@@ -496,9 +494,8 @@ class Job(JobSummary, eq=False, gc=False):
                     if stamp is not None:
                         setattr(self, stamp, event["timestamp"])
             elif kind in EVENTS:
-                self.recent_events = _with_events(self.recent_events, names[:at])
                 self._refuse(kind)  # RFC 21: events beyond those listed may appear
-        self.recent_events = _with_events(self.recent_events, names)
+            self.recent_events = _with_event(self.recent_events, name)
 
     def grant(self, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
         """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
@@ -568,9 +565,9 @@ def _shared(value: T) -> T:
 
 
 @lru_cache(HISTORIES_KEPT)
-def _with_events(recent: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the last events after more of them: nearly all jobs have the same few, and share them."""
-    return (*recent, *names)[-EVENTS_KEPT:]
+def _with_event(recent: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """Return the names of the last events after one more: nearly all jobs have the same few, and share them."""
+    return (*recent[1 - EVENTS_KEPT :], name)
 
 
 def shell_code(status: int) -> int:
