@@ -396,9 +396,9 @@ def _check_group(job: Job, link: Link, verb: str, ranks: Idset, foreign: Foreign
     """
     if others := foreign(link.groups, ranks):
         raise RemoteProtocolError(f"job {job.id} {verb} targets {others}, which are not its scheduler's")
-    groups, held = job.queue.config.groups, job.held
-    if len(groups) == 1:
+    if not job.queue.config.others:
         return
+    groups, held = job.queue.config.groups, job.held
     for group in groups:
         if not foreign((group,), ranks) and (not held or foreign((group,), held) != held):
             return

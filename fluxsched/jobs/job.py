@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -114,7 +114,7 @@ KINDS_KEPT: Final = 1024
 """Kinds of ended jobs that are remembered likewise."""
 
 VALUES_KEPT: Final = 8192
-"""Annotations and lists of hosts that are remembered likewise: some hundred bytes each."""
+"""Annotations that are remembered likewise: some hundred bytes each."""
 
 HELD_PRIORITY: Final = 0
 """The priority that keeps a job from the scheduler (RFC 27's lowest)."""
@@ -499,7 +499,7 @@ class Job(JobSummary, eq=False, gc=False):
 
     def grant(self, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
         """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
-        self.R, self.ranks, self.nodelist = R, grant.ranks, _shared(grant.nodelist)
+        self.R, self.ranks, self.nodelist = R, grant.ranks, grant.nodelist
         self.ncores, self.ngpus, self.properties = grant.ncores, grant.ngpus, grant.properties
         self.by_part, self.switch = grant.by_part, grant.switch
         self.starttime_s, self.expiration_s = grant.starttime_s, grant.expiration_s
@@ -555,12 +555,9 @@ def _packed(value: dict[str, Any]) -> bytes:
         raise InvalidValue(f"it cannot be kept: {error}") from error
 
 
-T = TypeVar("T", bytes, str)
-
-
 @lru_cache(VALUES_KEPT)
-def _shared(value: T) -> T:
-    """Return the annotations or hosts that a job of late has, if they are the same: jobs on one core share them."""
+def _shared(value: bytes) -> bytes:
+    """Return the annotations that a job of late has, if they are the same: jobs on one core share them."""
     return value
 
 

@@ -89,14 +89,14 @@ class SiteLimits:
 
     def __init__(self, limits: Sequence[SiteLimit] = ()) -> None:
         self._holders = Holders(limits)
-        self._is_counting = _bound_waiting(limits)
+        self.is_counting = _bound_waiting(limits)
         self._waiting: dict[HolderKey, set[int]] = {}
 
     def change(self, limits: Sequence[SiteLimit], active: Iterable[Job]) -> None:
         """Obey other limits from now on."""
         self._holders, self._waiting = Holders(limits), {}
-        self._is_counting = _bound_waiting(limits)
-        if self._is_counting:
+        self.is_counting = _bound_waiting(limits)
+        if self.is_counting:
             for job in active:
                 self.enter(job)
 
@@ -123,14 +123,12 @@ class SiteLimits:
 
     def enter(self, job: Job) -> None:
         """Count a job, if it waits."""
-        if self._is_counting and job.state & PENDING:
+        if job.state & PENDING:
             for key in self._keys(job):
                 self._waiting.setdefault(key, set()).add(job.id)
 
     def leave(self, job: Job) -> None:
         """Count a job no longer: it waits no more."""
-        if not self._is_counting:
-            return
         for key in self._keys(job):
             jobids = self._waiting.get(key)
             if jobids is not None:
@@ -526,14 +524,17 @@ class Lifecycle:
         """Enter a job that becomes active."""
         self.jobs.add(job)
         self.dependencies.enter(job)
-        self.limits.enter(job)
+        if self.limits.is_counting:
+            self.limits.enter(job)
         job.queue.active += 1
         job.queue.pending[job.id] = None
         self.bound(job)
 
     def bound(self, job: Job) -> None:
         """Remember when a job with a deadline, or in a reservation, has to start at the latest."""
-        end_s, _ = self._last_end(job)
+        end_s = inf
+        if self.reservation_ends_s or (job.jobspec is not None and job.jobspec.deadline_s is not None):
+            end_s, _ = self._last_end(job)
         if end_s < inf:
             heappush(self._latest, (end_s - job.duration_s, job.id))
             self.wake()
@@ -578,7 +579,8 @@ class Lifecycle:
         job.executing = True
         job.queue.running += 1
         job.queue.pending.pop(job.id, None)
-        self.limits.leave(job)
+        if self.limits.is_counting:
+            self.limits.leave(job)
         self.out.append(TargetsGranted(job.id, grant.ranks))
         self.out.append(StartShells(job.id, R))
 
@@ -597,12 +599,12 @@ class Lifecycle:
         """Release targets (None: all that are left); with the last of them the job ends."""
         given = job.held if ranks is None else ranks
         final = ranks is None or given == job.held
-        whole = given == job.ranks
+        whole = given is job.ranks or given == job.ranks
         link = self.links.serving(job.queue.config.group)
         unknown = link.growing.get(job.id, EMPTY) if link is not None and link.growing else EMPTY
-        known = given - unknown
+        known = given if unknown is EMPTY else given - unknown
         assert job.packed_r is not None, "a job that holds targets has its R"
-        remainder: Any = self._sent_r(job.packed_r) if whole and not unknown else job.remainder(known)
+        remainder: Any = self._sent_r(job.packed_r) if whole and known is given else job.remainder(known)
         was_last = final or job.held == given | unknown
         ranks_text, next_id = "all" if whole else str(given), self._next_id(job) if final else 0
         key = ("release", ranks_text, final, next_id)
@@ -647,7 +649,8 @@ class Lifecycle:
             self.settled.append(job)
         self.dependencies.leave(job)
         self.links.unjudged.discard(job.id)
-        self.limits.leave(job)
+        if self.limits.is_counting:
+            self.limits.leave(job)
         self.jobs.end(job)
 
     def submit(self, job: Job, userid: int, urgency: int, flags: int, *, depends: bool) -> None:

@@ -276,11 +276,12 @@ class JobEffects:
             follow(one.jobid, events)
 
     def _to_scheduler(self, one: effect.ToScheduler) -> None:
+        peer: Any = one.scheduler
         topic, message = _SENT_AS.get(type(one.message)), one.message
         if topic is not None:
-            self._router.request(_peer(one), topic, message)
+            self._router.request(peer, topic, message)
         elif isinstance(message, msg.ExpirationRequest):
-            self._propose(_peer(one), message)
+            self._propose(peer, message)
 
     def _propose(self, peer: Peer, proposed: msg.ExpirationRequest) -> None:
         """Have a scheduler agree to the new expiration of a running job."""
@@ -452,12 +453,12 @@ class JobEffects:
     def started(self, jobid: int) -> None:
         """Record an executor's report that the job's tasks run; it is repeated until known to be stored."""
         if not self.manager.jobs.get(jobid).started:
-            self.perform(self.manager.execution.started(jobid, self.now_s))
+            self.perform(self.manager.execution.started(jobid, self.turns.wall_s))
 
     def finished(self, jobid: int, status: int, usage: dict[str, Any] | None) -> None:
         """Record an executor's report that all tasks have ended and nothing of them is left."""
         self._running.pop(jobid, None)
-        self.perform(self.manager.execution.finished(jobid, status, self.now_s, release=True, usage=usage))
+        self.perform(self.manager.execution.finished(jobid, status, self.turns.wall_s, release=True, usage=usage))
 
     def perilog_reports(self, drain: Callable[[str, str, str], None]) -> PerilogReports:
         """Return the reports about programs before and after jobs; see `PerilogReports.drain`."""
@@ -555,11 +556,6 @@ class JobEffects:
             log.info("job %s: no %s exception: %s", format_f58(jobid), kind, exc, extra=of_job(jobid))
             return
         self.perform(effects)
-
-
-def _peer(one: Any) -> Peer:
-    peer: Peer = one.scheduler
-    return peer
 
 
 _SENT_AS: dict[type, str] = {
