@@ -120,6 +120,9 @@ def _check_sizes(job: Job, after: _Parts, verb: str, ranks: Idset) -> None:
 Foreign: TypeAlias = Callable[[Iterable[str], Idset], Idset]
 """Function that returns the targets among some that are not of these groups."""
 
+ANNOTATIONS_KEPT: Final = 1024
+"""Annotations of grants that are remembered, some hundred bytes each."""
+
 SCHEDULER_LOST: Final = "the scheduler was lost before it answered; ask again when one is ready"
 
 
@@ -130,6 +133,8 @@ class Allocation:
         self._lifecycle = lifecycle
         self._jobs = lifecycle.jobs
         self._packed = packed
+        self._first_annotations: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
+        """By id annotations, which thus stay, and those of a job that had none before."""
 
     def hello(
         self, scheduler: Hashable, groups: Iterable[str] = (DEFAULT_GROUP,), *, partial_ok: bool = True
@@ -226,7 +231,7 @@ class Allocation:
             self._answered(link, job)
             self._lifecycle.out.append(ToScheduler(scheduler, FreeRequest(jobid, R, True)))
             return self._lifecycle.end()
-        merged = _merged(job, annotations) if annotations else job.annotations
+        merged = self._merged(job, annotations) if annotations else job.annotations
         self._lifecycle.grants.add(job.id, grant)
         self._lifecycle.begin(now_s)
         self._answered(link, job)
@@ -382,6 +387,17 @@ class Allocation:
         if job is None:
             raise RemoteProtocolError(f"alloc response for job {jobid}, which has no request outstanding there")
         return link, job
+
+    def _merged(self, job: Job, annotations: dict[str, Any]) -> dict[str, Any]:
+        """Return the annotations of a job after more of them; most jobs have none before, and share some then."""
+        if job.kept_annotations:
+            return _merged(job, annotations)
+        known = self._first_annotations.get(id(annotations))
+        if known is None or known[0] is not annotations:
+            if len(self._first_annotations) >= ANNOTATIONS_KEPT:
+                self._first_annotations.clear()
+            known = self._first_annotations[id(annotations)] = annotations, _merged(job, annotations)
+        return known[1]
 
     def _answered(self, link: Link, job: Job) -> None:
         link.answered(job)

@@ -161,16 +161,13 @@ class DependencyIndex:
     """Index of the open dependencies by antecedent, of begin times to come, and of the active jobs of each name."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, dict[int, list[Dependency]]] = {}
+        self.awaited: dict[int, dict[int, list[Dependency]]] = {}
+        """By antecedent the jobs that wait for it, with their dependencies; changed here alone."""
         self._times: list[tuple[float, int, Dependency]] = []
         self._reserved: dict[str, dict[int, Dependency]] = {}
         self._names: dict[Name, _Namesakes] = {}
         self.changed_names: dict[Name, None] = {}
         """Names for whose jobs `next_of_names` is to be called."""
-
-    def __contains__(self, antecedent: int) -> bool:
-        """Return whether any job waits for this one."""
-        return antecedent in self._waiting
 
     def enter(self, job: Antecedent) -> None:
         """Count an active job among those of its name."""
@@ -206,7 +203,7 @@ class DependencyIndex:
     def add(self, job: Antecedent, dependency: Dependency) -> None:
         """Remember an open dependency of a job; one on its name is decided by `next_of_names`, at once if it can be."""
         if dependency.antecedent is not None:
-            self._waiting.setdefault(dependency.antecedent, {}).setdefault(job.id, []).append(dependency)
+            self.awaited.setdefault(dependency.antecedent, {}).setdefault(job.id, []).append(dependency)
         elif dependency.at_s is not None:
             heappush(self._times, (dependency.at_s, job.id, dependency))
         elif dependency.scheme == RESERVATION:
@@ -225,26 +222,26 @@ class DependencyIndex:
             if dependency.scheme == RESERVATION:
                 self._reserved.get(dependency.description, {}).pop(jobid, None)
             antecedent = dependency.antecedent
-            dependents = None if antecedent is None else self._waiting.get(antecedent)
+            dependents = None if antecedent is None else self.awaited.get(antecedent)
             if antecedent is not None and dependents is not None:
                 dependents.pop(jobid, None)
                 if not dependents:
-                    del self._waiting[antecedent]
+                    del self.awaited[antecedent]
 
     def take(self, antecedent: int) -> dict[int, list[Dependency]]:
         """Return the open dependencies on a job, by the jobs that wait; they are forgotten."""
-        return self._waiting.pop(antecedent, {})
+        return self.awaited.pop(antecedent, {})
 
     def settle(self, job: Antecedent) -> list[Verdict]:
         """Return verdicts by the antecedent's present state; decided dependencies are removed."""
-        dependents = self._waiting.pop(job.id, {})
+        dependents = self.awaited.pop(job.id, {})
         decided: list[Verdict] = []
         for jobid, dependencies in dependents.items():
             verdicts = [verdict(jobid, dependency, job) for dependency in dependencies]
             decided += [found for found in verdicts if found is not None]
             still = [dep for dep, found in zip(dependencies, verdicts, strict=True) if found is None]
             if still:
-                self._waiting.setdefault(job.id, {})[jobid] = still
+                self.awaited.setdefault(job.id, {})[jobid] = still
         return decided
 
     def begun(self, reservation: str) -> list[Verdict]:
@@ -271,7 +268,7 @@ class DependencyIndex:
         return all(
             (jobid, dependency) in found
             if dependency.antecedent is None
-            else dependency in self._waiting.get(dependency.antecedent, {}).get(jobid, ())
+            else dependency in self.awaited.get(dependency.antecedent, {}).get(jobid, ())
             for dependency in dependencies
         )
 
@@ -281,7 +278,7 @@ class DependencyIndex:
 
     def dependents(self) -> set[int]:
         """Return the jobs that wait for other jobs (for the whole-state check)."""
-        return {jobid for dependents in self._waiting.values() for jobid in dependents}
+        return {jobid for dependents in self.awaited.values() for jobid in dependents}
 
 
 def _parse_time(text: str) -> float:

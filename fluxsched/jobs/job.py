@@ -137,7 +137,6 @@ NO_REQUEST, WAITING, SENT, CANCELING = range(4)
 class JobKind(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Attributes of ended jobs that mostly many have alike: they share one object."""
 
-    state: State = NEW
     cwd: str | None = None
     ntasks: int = 1
     array: int = 0
@@ -146,7 +145,6 @@ class JobKind(msgspec.Struct, frozen=True, eq=False, gc=False):
     next_id: int = 0
     sharing: Sharing = USUAL
     exceptions: list[Event] | None = None
-    fatal: dict[str, Any] | None = None
     sizes: list[FormerSize] | None = None
     ngpus: int = 0
     properties: str = ""
@@ -169,6 +167,7 @@ class JobSummary(msgspec.Struct, eq=False, gc=False):
     userid: int = 0
     urgency: int = URGENCY_DEFAULT
     priority: int = HELD_PRIORITY
+    state: State = NEW
     t_submit: float = 0.0
     t_sched: float = 0.0
     t_run: float = 0.0
@@ -181,14 +180,11 @@ class JobSummary(msgspec.Struct, eq=False, gc=False):
     nodelist: str = ""
     expiration_s: float = 0.0
     status: int | None = None
+    fatal: dict[str, Any] | None = None
     packed_usage: bytes | None = None
     """The values of its usage as MessagePack, which take half the memory."""
     kind: JobKind = JobKind()
     """All other attributes of a job that has ended; an active job has its own."""
-
-    @property
-    def state(self) -> State:
-        return self.kind.state
 
     @property
     def cwd(self) -> str | None:
@@ -223,10 +219,6 @@ class JobSummary(msgspec.Struct, eq=False, gc=False):
     @property
     def exceptions(self) -> list[Event] | None:
         return self.kind.exceptions
-
-    @property
-    def fatal(self) -> dict[str, Any] | None:
-        return self.kind.fatal
 
     @property
     def sizes(self) -> list[FormerSize] | None:
@@ -359,7 +351,6 @@ _kinds: Final = JobKinds()
 class Job(JobSummary, eq=False, gc=False):
     """An active job as the manager knows it. Only `apply` and the lifecycle change it; all others read."""
 
-    state: State = NEW
     cwd: str | None = None
     ntasks: int = 1
     array: int = 0
@@ -368,7 +359,6 @@ class Job(JobSummary, eq=False, gc=False):
     next_id: int = 0
     sharing: Sharing = USUAL
     exceptions: list[Event] | None = None
-    fatal: dict[str, Any] | None = None
     sizes: list[FormerSize] | None = None
     ngpus: int = 0
     properties: str = ""
@@ -663,7 +653,9 @@ def _memo(job: Job, event: Event) -> None:
 
 def _finish(job: Job, event: Event) -> None:
     context = event["context"]
-    job.status, job.usage = context["status"], read_usage(context)
+    job.status = context["status"]
+    if "usage" in context:
+        job.usage = read_usage(context)
 
 
 def _release(job: Job, event: Event) -> None:

@@ -523,7 +523,8 @@ class Lifecycle:
     def admit(self, job: Job) -> None:
         """Enter a job that becomes active."""
         self.jobs.add(job)
-        self.dependencies.enter(job)
+        if job.jobspec is not None and job.jobspec.job_name is not None:
+            self.dependencies.enter(job)
         if self.limits.is_counting:
             self.limits.enter(job)
         job.queue.active += 1
@@ -645,9 +646,10 @@ class Lifecycle:
         job.queue.pending.pop(job.id, None)
         if next_id:
             self._submit_again(job, next_id)
-        elif job.id in self.dependencies:
+        elif job.id in self.dependencies.awaited:
             self.settled.append(job)
-        self.dependencies.leave(job)
+        if job.jobspec is not None and job.jobspec.job_name is not None:
+            self.dependencies.leave(job)
         self.links.unjudged.discard(job.id)
         if self.limits.is_counting:
             self.limits.leave(job)

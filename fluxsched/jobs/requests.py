@@ -426,7 +426,7 @@ class Execution:
             raise InvalidTransition(f"job {jobid}: started twice")
         self._lifecycle.begin(now_s)
         self._lifecycle.log_start(job)
-        if job.id in self._lifecycle.dependencies:
+        if job.id in self._lifecycle.dependencies.awaited:
             self._lifecycle.settled.append(job)
         return self._lifecycle.end()
 

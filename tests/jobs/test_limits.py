@@ -9,6 +9,7 @@ import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded, RemoteProtocolError
 from fluxsched.jobs import grants
+from fluxsched.jobs.allocation import ANNOTATIONS_KEPT
 from fluxsched.jobs.dependencies import DESCRIPTION_CHARS_MAX, parse_dependency
 from fluxsched.jobs.grants import RANK_CHARS_MAX, RANKS_CACHED_MAX, TARGETS_CACHED_MAX, parse_grant
 from fluxsched.jobs.lifecycle import LIMIT_MAX
@@ -65,3 +66,16 @@ def test_jobs_on_one_target_share_its_set(r_of: Callable[..., Any]) -> None:
     again = parse_grant(4, r_of("7", "3")).ranks
     assert again == first.ranks
     assert again is not first.ranks, "as many others are remembered"
+
+
+def test_annotations_that_jobs_get_first_are_merged_once_up_to_a_number(world: Any) -> None:
+    world.submit(1)
+    job, allocation = world.job(1), world.manager.allocation
+    for turn in range(ANNOTATIONS_KEPT + 2):
+        given = {"sched": {"resource_summary": f"rank{turn}/core0", "reason_pending": None}}
+        merged = allocation._merged(job, given)
+        assert merged == {"sched": {"resource_summary": f"rank{turn}/core0"}}
+        assert allocation._merged(job, given) is merged
+        assert len(allocation._first_annotations) <= ANNOTATIONS_KEPT
+    job.annotations = {"user": {"note": "x"}}
+    assert allocation._merged(job, given) == {**merged, "user": {"note": "x"}}
