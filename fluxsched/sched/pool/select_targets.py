@@ -466,6 +466,7 @@ def emit(
     if idle:
         mine = lowest(targets.all_cores, cores), lowest(targets.all_gpus, gpus)
         blocks.append(Block(at, idle, *mine, amounts))
+    same, alike = (0, 0), 0
     for id in ids_of(word ^ idle):
         rank = at << WORD_SHIFT | id
         free_cores, free_gpus = targets.free_ids(rank)
@@ -475,7 +476,12 @@ def emit(
             mine = _chosen(free_cores, cores, early_cores), _chosen(free_gpus, gpus, early_gpus)
         else:
             mine = lowest(free_cores, cores), lowest(free_gpus, gpus)
-        blocks.append(Block(at, 1 << id, *mine, amounts))
+        if alike and mine != same:
+            blocks.append(Block(at, alike, *same, amounts))
+            alike = 0
+        same, alike = mine, alike | 1 << id
+    if alike:  # one block of all in a row that give the same ids: a block a target was most of a large job's memory
+        blocks.append(Block(at, alike, *same, amounts))
 
 
 def _chosen(free: int, n: int, first: int) -> int:

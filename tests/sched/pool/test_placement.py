@@ -49,6 +49,18 @@ def test_cores_and_gpus_of_targets(places, placement, wanted, parts):
     assert fit.nslots == wanted.get("slots", 1)
 
 
+def test_targets_in_a_row_that_give_the_same_ids_are_one_block():
+    places = Places(make_r("0-4", 4))
+    places.occupy("0-4", cores=1)
+    assert [(block.word, block.cores) for block in places.find(request_of(nodes=5)).blocks] == [(0b11111, 0b0010)]
+    places.occupy("2", cores=2)
+    places.occupy("0-1,3-4", cores=1)
+    places.bench.free(3)  # rank 2 has its lowest core again, and as many free ones as the others
+    assert [(block.word, block.cores) for block in places.find(request_of(nodes=5)).blocks] == [
+        (0b00011, 0b0100), (0b00100, 0b0001), (0b11000, 0b0100),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("wanted", "nslots"),
     [
