@@ -1,12 +1,12 @@
 """Input and output of tasks: files of the user's choice, what is sent while the job runs, the spool, the terminal.
 
-Law: a file is opened by us (or by the task itself as its user, where it is not ours), before any task runs, so that one
-that cannot be opened fails the job with a reason; it is
-opened for appending, so that tasks that share it do not overwrite each other; and opening never blocks. Files of a task
-are open only while it is spawned, so a job of many tasks costs no more descriptors than one. A task that does not read
-blocks only its senders: what is sent waits in memory, up to HELD_BYTES_MAX for each job, and a sender is answered once
-little is waiting. The task's end of a pseudo-terminal stays open here as long as the job runs, so that what was written
-last can still be read when all processes have ended.
+Law: files are opened before any task runs, so one that cannot be opened fails the job with a reason. The keeper opens
+them, or a process of the job's user, where that is not the keeper's. They are opened for appending, so that tasks that
+share one do not overwrite each other, and opening never blocks. Files of a task are open only while it is spawned, so a
+job of many tasks costs no more descriptors than one. A task that does not read blocks only its senders: what is sent
+waits in memory, up to HELD_BYTES_MAX for each job, and a sender is answered once little is waiting. The task's end of a
+pseudo-terminal stays open in the keeper as long as the job runs, so that what was written last can still be read when
+all processes have ended.
 """
 
 from __future__ import annotations

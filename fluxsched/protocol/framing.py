@@ -1,4 +1,5 @@
-"""Messages as bytes: frames of RFC 3, payloads by a codec, and bundles of a turn's messages; no I/O.
+"""Messages as bytes: frames of RFC 3, payloads by a codec, and bundles of a turn's messages; no I/O. How long a message
+may be is in `transport/base`.
 
 Laws: what is decoded is whole and consistent (flags agree with the parts), so nothing behind this file checks framing
 again. This runs for every message of an instance: one precompiled struct, plain int flags, topics interned. Payloads

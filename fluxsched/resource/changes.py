@@ -1,4 +1,5 @@
-"""Changes of the inventory and of its groups: reports to acquirers, moves, reloads, restarts, presence, mirrors.
+"""Reports to acquirers, as differences (`Session`), and changes of the inventory and of its groups: moves, reloads,
+restarts, presence, mirrors.
 
 Reports: a group has at most one acquirer, and an acquirer counts a target from its grow until its shrink (plain) or its
 release (typed). At the end of every call it is sent the difference to the last report, nothing of leaving targets (RFC

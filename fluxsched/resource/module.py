@@ -1,4 +1,4 @@
-"""Resource module: which group owns a target, whether it may be used, and whom to inform (RFC 28, RFC 44).
+"""Facade of the resource module, a method for each request: who owns a target, and whether it may be used (RFC 28, 44).
 
 Law: every method checks everything first and raises without a change, or changes its state and returns effects for the
 shell to perform in order. Times are seconds since the epoch and come as arguments. What is asked and what follows from

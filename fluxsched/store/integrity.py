@@ -1,4 +1,5 @@
-"""Integrity of what is on disk: checksums of rows, SQLite's log (WAL) as bytes, and the number of the last transaction.
+"""Integrity of what is on disk, and how a crash, which leaves half a transaction, is told from damage: checksums
+of rows, SQLite's log (WAL) as bytes, and the number of the last transaction.
 
 Laws of rows: a row that changed on the disk and can still be decoded is noticed when it is read: it is as it was
 written, or not intact. The checksum is the CRC-32 of the row's columns as msgpack, as SQLite returns them. Table

@@ -1,5 +1,5 @@
-"""Behaviour of every transport, with its limits, held to by one conformance suite; the addresses that are bound or
-reached, ownership of a socket's path, and keys of CURVE.
+"""Behaviour of every transport, with its limits (bytes and parts of a message, bytes that are unsent), held to by one
+conformance suite; addresses that are bound or reached, ownership of a socket's path, and keys of CURVE.
 
 A message is a list of parts (RFC 3: route stack, delimiter, topic, payload, header). A send never waits, a receive
 never waits, and a peer that ends is reported once, after everything that it had sent.

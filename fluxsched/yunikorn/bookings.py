@@ -1,4 +1,5 @@
-"""Bookings of one resource manager: all that it has here, and each step that changes several tables at once.
+"""Bookings of one resource manager, all that it has here: how an ask becomes a job, a grant an allocation, and how what
+is released leaves.
 
 Container states of pending asks (why each waits) are looked at here as well, each every LOOK_S at most, and reported on
 change.

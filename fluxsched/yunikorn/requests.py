@@ -1,4 +1,5 @@
-"""Readers of what a resource manager asks for: applications, asks with their tags, releases and confirmations.
+"""Readers of what a resource manager asks for: applications, asks with their tags, releases (`ReleaseReader`) and
+confirmations.
 
 Laws: each ask is checked whole before anything changes; what is refused leaves an earlier ask of its key as it was. A
 tag that is read and is wrong refuses its ask; others are texts, and all are carried along.

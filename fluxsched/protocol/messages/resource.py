@@ -1,7 +1,7 @@
 """Resource service: acquisition by schedulers (RFC 28), and what people and tools ask of it and tell it.
 
-Law: an acquire request with `group` is in the typed dialect of the draft, with groups, one without payload in the plain
-one of today's RFC; a stream never mixes the two.
+Law: an acquire request with `group` speaks the typed dialect (the draft of RFC 28), one without a payload the plain
+dialect (today's RFC 28); a stream never mixes the two.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The tree of accounts: settings of a site, usage from a leaf to the root, shares from the root to the leaves, limits.
+"""The tree of accounts: settings of a site, usage from a leaf to the root, its decay by half-lives, shares from the
+root to the leaves, limits.
 
 Law: the usage of an account is that of all below it; it is active while a job below it waits or holds something; and
 its share is a part of its parent's, by weight among its active siblings (or among all configured ones). Amounts are

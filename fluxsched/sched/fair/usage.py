@@ -1,4 +1,4 @@
-"""Usage of the accounts of one scheduler, over all its groups and queues, and reports of it.
+"""Booking of usage in the accounts of one scheduler, over all its groups and queues, and reports of it.
 
 Law: usage is booked in the step that grants, adopts or frees, so a tree of accounts says at any time what the ledger
 says; and what is charged to a budget comes back when the job holds nothing any more. Amounts are whole numbers in the

@@ -1,4 +1,5 @@
-"""Reservations of one pass, which job is to start when, and their form where any free cores are as good as any others.
+"""Reservations of one pass, which job is to start when (EASY's shadow time), worked out by counting free cores; and
+`Plan`, the interface of this and of `pool_plan`.
 
 Law: a reservation is kept by what is placed: a job placed now touches nothing that another job is to get before its
 limit ends. There are two ways to know that, which with one reservation give the same answers:

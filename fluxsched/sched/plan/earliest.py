@@ -1,4 +1,5 @@
-"""The earliest start of a request, if running jobs end by their limits and reservations are kept: without trying.
+"""The earliest start of a request for `pool_plan`, if running jobs end by their limits and reservations are kept,
+without trying.
 
 Law: exact where nothing but cores and GPUs is asked for. Which job holds what of a target until when is collected once
 and then kept up job by job. Without reservations, targets only become of more use: for each request the instants at

@@ -1,4 +1,5 @@
-"""Policies that go by the order of the queue, and differ in which jobs may start before the first that cannot.
+"""Policies that go by the order of the queue, and differ in which jobs may start before the first that cannot; the
+times of reservations come from `plan/`.
 
 - `fifo`: none; the first job that cannot start holds back all others.
 - `firstfit`: every job that fits; big jobs may be overtaken for ever. Within a pass things only become less free, so a
