@@ -3,7 +3,7 @@
 import {element, keyed, setText, show as shown} from "./base/dom.js";
 import {acted, ask} from "./base/dialog.js";
 import {Table} from "./base/table.js";
-import {bytes, context, duration, exact, number, time} from "./base/words.js";
+import {bytes, commandLine, context, duration, exact, number, time} from "./base/words.js";
 import {estimate, runtime, stateOf} from "./jobs.js";
 import {Terminal} from "./terminal.js";
 
@@ -72,7 +72,7 @@ export function show(root, source) {
   function record() {
     const limit_s = job.duration;
     return [
-      ["user", job.user ?? job.userid], ["queue", job.queue], ["bank", job.bank], ["command", job.command?.join(" ")],
+      ["user", job.user ?? job.userid], ["queue", job.queue], ["bank", job.bank], ["command", job.command && commandLine(job.command)],
       ["asked for", job.asked], ["tasks", job.ntasks], ["nodes", job.nnodes], ["cores", job.ncores], ["targets", job.nodelist], ["ranks", job.ranks],
       ["parts", job.parts && Object.entries(job.parts).map(([label, ranks]) => `${label}:${ranks}`).join(" ")],
       ["urgency", job.urgency === HELD ? "0 (held)" : job.urgency], ["priority", job.priority],

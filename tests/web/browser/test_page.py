@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
@@ -62,6 +63,15 @@ def test_durations_are_written_as_by_the_server(browser: Any, jobs: dict[str, st
         durations_s,
     )
     assert found == [span_text(duration_s) for duration_s in durations_s]
+
+
+def test_commands_are_written_as_a_shell_takes_them(browser: Any, jobs: dict[str, str]) -> None:
+    words = ["sh", "-c", "echo 'a b'; exit 3", "", "--x=1", "./a", "~", "$y"]
+    browser.open("/jobs")
+    script = "const [words, done] = arguments; import('/static/base/words.js').then(w => done(w.commandLine(words)))"
+    assert browser.driver.execute_async_script(script, words) == shlex.join(words)
+    browser.open(f"/jobs/{jobs['ended']}")
+    browser.said("#view", f"sh -c 'echo '\"'\"'out {MARKUP}")
 
 
 def test_views_are_reached_by_keys(browser: Any, jobs: dict[str, str]) -> None:

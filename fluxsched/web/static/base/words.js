@@ -13,6 +13,11 @@ export function count(value, one, many = `${one}s`) {
   return `${number(value)} ${value === 1 ? one : many}`;
 }
 
+/** A command as a shell takes it: ["sh", "-c", "a b"] -> "sh -c 'a b'"; as `shlex.join`. */
+export function commandLine(words) {
+  return words.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`)).join(" ");
+}
+
 /** Units with the next smaller ones. @type {[number, string, number, string][]} */
 const UNITS = [[DAY_S, "d", 3600, "h"], [3600, "h", 60, "m"], [60, "m", 1, "s"]];
 
