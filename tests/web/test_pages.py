@@ -129,6 +129,16 @@ async def test_drains_and_planned_outages_have_their_size_and_time(page: Any) ->
     assert (kind, users) == ("reservation", "ann,bob")
 
 
+async def test_groups_say_how_their_targets_are_and_an_empty_exclude_is_left_out(page: Any) -> None:
+    empty = {"name": "exclude", "targets": "", "leaving": "", "incoming": "", "acquired": False, "states": {}}
+    lab = {**empty, "name": "lab", "targets": "0-1999,2001", "states": {"drained": 1, "free": 2000}}
+    page.follower.wholes["groups"] = {"groups": [empty, lab, {**empty, "name": "new"}], "queues": [], "holders": {}}
+    body = re.sub("<[^>]*>", "", (await page.ask("GET /groups")).body)
+    assert "2,001 targets1 drained2,000 free" in body
+    assert "exclude" not in body
+    assert "0 targets" in body
+
+
 async def test_queues_have_their_targets_limits_and_first_start(page: Any) -> None:
     head = {"jobid": "ƒ3", "start": 2_000_000_000.0, "promised": True, "reason": "needs 3 nodes"}
     batch = {
