@@ -34,17 +34,15 @@ class TimeLimits:
 
     def arm(self, jobid: int, expiration_s: float) -> None:
         """Set the wall time at which the job expires."""
-        if jobid in self._timers:
-            self.disarm(jobid)
+        self.disarm(jobid)
         if expiration_s > 0.0:
             delay_s = expiration_s - self._turns.clock.wall_s()
             self._timers[jobid] = self._turns.after(delay_s, self._end, jobid)
 
     def disarm(self, jobid: int) -> None:
         """Remove the limit of a job that has none any more, or has ended."""
-        timer = self._timers.pop(jobid, None)
-        if timer is not None:
-            timer.cancel()
+        if jobid in self._timers:
+            self._timers.pop(jobid).cancel()
 
     def _is_up(self, jobid: int) -> None:
         self._timers.pop(jobid, None)

@@ -89,12 +89,14 @@ class SiteLimits:
 
     def __init__(self, limits: Sequence[SiteLimit] = ()) -> None:
         self._holders = Holders(limits)
+        self.are_there = bool(limits)
         self.is_counting = _bound_waiting(limits)
         self._waiting: dict[HolderKey, set[int]] = {}
 
     def change(self, limits: Sequence[SiteLimit], active: Iterable[Job]) -> None:
         """Obey other limits from now on."""
         self._holders, self._waiting = Holders(limits), {}
+        self.are_there = bool(limits)
         self.is_counting = _bound_waiting(limits)
         if self.is_counting:
             for job in active:

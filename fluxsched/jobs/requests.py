@@ -139,7 +139,8 @@ class Requests:
             self._checked = jobspec
         queue = self._lifecycle.queues.for_submit(jobspec.queue)
         jobspec = queue.admit(jobspec, self._banks.missing_in(jobspec))
-        self._lifecycle.limits.check(jobspec, userid, queue.name)
+        if self._lifecycle.limits.are_there:
+            self._lifecycle.limits.check(jobspec, userid, queue.name)
         dependencies = list(self._checked_dependencies(jobspec)) if jobspec.dependencies else []
         if jobspec.deadline_s is not None:
             begins_s = [each.at_s for each in dependencies if each.at_s is not None]

@@ -366,7 +366,7 @@ class JobEffects:
                 self.turns.report_bug(f"start of job {format_f58(jobid)}", exc)
             self.exec_failed(jobid, error_answer("start", exc)[1])
             return
-        if jobid in self._running:
+        if job.expiration_s and jobid in self._running:
             self._limits.arm(jobid, job.expiration_s)
 
     def _resize(self, one: Resize) -> None:

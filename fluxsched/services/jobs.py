@@ -580,10 +580,10 @@ class JobService:
         if not self._is_accepting:
             raise Refused("the instance is shutting down and accepts no jobs", errno.ESHUTDOWN)
         self._router.permissions.check_urgency(request, urgency)
-        self._check(jobspec, request.userid)
-        now_s = self._turns.wall_s
+        now_s, userid = self._turns.wall_s, request.userid
+        self._check(jobspec, userid)
         jobid = self._new_id(now_s)
-        submit, userid = self._manager.requests.submit, request.userid
+        submit = self._manager.requests.submit
         self._effects.perform(submit(jobid, jobspec, userid=userid, urgency=urgency, flags=flags, now_s=now_s))
         return jobid
 
