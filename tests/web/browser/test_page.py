@@ -127,6 +127,24 @@ SHIFT_MAX = 0.1  # more is felt: web.dev/cls
 SEEN_MS = 700
 
 
+GLIDES = """
+window.glides = 0;
+const animate = Element.prototype.animate;
+Element.prototype.animate = function (...all) { window.glides += this.tagName === 'TR'; return animate.apply(this, all); };
+"""
+
+
+def test_rows_glide_when_a_job_comes(browser: Any, jobs: dict[str, str]) -> None:
+    browser.open("/jobs")
+    motion = {"name": "prefers-reduced-motion", "value": "no-preference"}  # all other tests are without
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [motion]})
+    browser.until("document.querySelector('#view.live') && document.querySelectorAll('#jobs-table .pill').length > 1")
+    browser.driver.execute_script(GLIDES)
+    jobid = browser.site.submit("comes", ["sleep", "60"], urgency=31)
+    browser.until("window.glides > 0")
+    browser.site.cancel(jobid)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
 def test_nothing_jumps_while_a_view_is_loaded(browser: Any, jobs: dict[str, str], size: tuple[int, int]) -> None:

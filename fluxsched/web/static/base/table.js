@@ -57,6 +57,9 @@ export function linked(words, address, after = "", title = "") {
   };
 }
 
+/** Time in which rows move to their places. */
+const GLIDE_MS = 150;
+
 /** @template Row */
 export class Table {
   /**
@@ -127,10 +130,21 @@ export class Table {
     if (!this.options.isTree) this.tellOrder();
     const passing = this.sorted().slice(0, this.size);
     const shown = this.held?.map((row) => this.rows.get(this.key(row)) ?? row) ?? passing;
+    const before = new Map([...this.body.rows].map((line) => [line, line.getBoundingClientRect().top]));
     keyed(this.body, shown, this.key, () => this.make(), (line, row) => this.fill(line, row));
     this.hideColumns();
     this.tell(passing, shown);
+    this.glide(before);
     this.options.drawn?.();
+  }
+
+  /** Rows that come or go move the others, which can be followed by the eye: they glide from where they were. */
+  glide(before) {
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+    for (const line of this.body.rows) {
+      const moved = (before.get(line) ?? NaN) - line.getBoundingClientRect().top;
+      if (Math.abs(moved) >= 1) line.animate([{transform: `translateY(${moved}px)`}, {transform: "none"}], GLIDE_MS);
+    }
   }
 
   make() {
