@@ -151,6 +151,11 @@ class Waker:
         if self._soon is None:
             self._soon = self._loop.call_soon(self._fire)
 
+    def now(self) -> None:
+        """Call at once, unless a call is due; for callbacks of the loop itself, which are in no turn."""
+        if self._soon is None:
+            self._callback()
+
     def later(self, delay_s: float) -> None:
         """Call after `delay_s`, or earlier if that was already asked for."""
         if self._timer is None:

@@ -323,7 +323,8 @@ class StreamClient:
             return
         if messages:
             self._inbox.extend(messages)
-            self._nudge()
+            if self._waker is not None:
+                self._waker.now()
 
     def _end(self, reason: str, wait_s: float = 0.0) -> None:
         if self._ending is None:
@@ -571,7 +572,8 @@ class LocalServer:
         if connection.ahead > READ_AHEAD_MAX and self._loop is not None:
             connection.paused = True
             self._loop.remove_reader(connection.fd)
-        self._nudge()
+        if self._waker is not None:
+            self._waker.now()
 
     def _nudge(self) -> None:
         if self._waker is not None:

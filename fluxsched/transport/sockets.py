@@ -361,8 +361,8 @@ class Pump:
     def recheck(self) -> None:
         """Do what an edge would trigger, edge or not: flush full peers, then look for arrivals."""
         full = self._flush()
-        if _readable(self._socket):
-            self.nudge()
+        if self._wake is not None and _readable(self._socket):
+            self._wake.now()
         if full and self._check is not None:
             self._check.later(RETRY_S)
 
