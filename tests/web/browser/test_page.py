@@ -130,7 +130,10 @@ SEEN_MS = 700
 GLIDES = """
 window.glides = 0;
 const animate = Element.prototype.animate;
-Element.prototype.animate = function (...all) { window.glides += this.tagName === 'TR'; return animate.apply(this, all); };
+Element.prototype.animate = function (...all) {
+  window.glides += this.tagName === 'TR';
+  return animate.apply(this, all);
+};
 """
 
 
