@@ -21,7 +21,7 @@ import msgspec
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.jobspec import Jobspec, asks_for_memory
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.quantities import format_duration
 from fluxsched.errors import FluxschedError
 from fluxsched.executor.wire import PmiFence
@@ -129,16 +129,6 @@ class InputPlace(Protocol):
 
 
 InputAnswer = Callable[[FluxschedError | None], None]
-
-
-def needs_gate(jobspec: Jobspec) -> bool:
-    """Return whether a job has, or may get, several tasks, or something is to be done to the process of its only one
-    before its program runs: tasks have to wait meanwhile.
-    """
-    is_plain = jobspec.cwd is not None and jobspec.input is None and jobspec.pty is None
-    if not is_plain or jobspec.request.elastic or asks_for_memory(jobspec):
-        return True
-    return jobspec.ntasks(jobspec.request.least_slots) != 1
 
 
 Measured = Callable[[dict[str, Any] | None], None]

@@ -34,7 +34,6 @@ from typing import Any, Final, NamedTuple, TypeGuard
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
-from fluxsched.executor.begun_jobs import AHEAD, begun_jobs
 from fluxsched.system import processes
 from fluxsched.system.clock import Clock, SystemClock
 from fluxsched.system.files import (
@@ -115,6 +114,8 @@ ASKING = (signal.SIGTERM, signal.SIGCONT)
 """Signals that ask a process to end, even if it is stopped."""
 BOOTED: Final = "the machine was booted since, so no process of the job can be left"
 """Note on a job of a machine that has gone down."""
+AHEAD = "ahead"
+"""Key of a record that names the process which is about to start the job, not yet a process of it."""
 DISOWNED: Mapping[str, bool] = {"disowned": True}
 """Instead of a record: the processes are those of the instance of which this one has a backup."""
 _RECORD: Mapping[str, type] = {"pid": int, "start_ticks": int, "sid": int, "boot_id": str, "path": str}
@@ -124,17 +125,16 @@ ProcessTable = Mapping[int, tuple[Stat, str | None]]
 
 
 def stored_records(directory: Path) -> dict[int, object]:
-    """Return the processes that an instance and its keepers put on record in its run directory, by job id; none of the
-    instance if it has no store.
+    """Return the processes that an instance put on record in its state or run directory, by job id; none if it has no
+    store.
 
-    Raises sqlite3.Error or ValueError when there is one of the instance that cannot be read.
+    Raises sqlite3.Error when there is one that cannot be read.
     """
-    path, found = directory / DATABASE_NAME, dict[int, object](begun_jobs(directory))
-    if path.exists():
-        with closing(sqlite3.connect(path)) as connection:
-            for jobid, value in connection.execute("SELECT jobid, value FROM process"):
-                found[jobid] = json.loads(value)
-    return found
+    path = directory / DATABASE_NAME
+    if not path.exists():
+        return {}
+    with closing(sqlite3.connect(path)) as connection:
+        return {jobid: json.loads(value) for jobid, value in connection.execute("SELECT jobid, value FROM process")}
 
 
 def clear_orphans(records: Mapping[int, object], timeout_s: float, grace_s: float = 0.0) -> dict[int, str]:
@@ -487,8 +487,8 @@ class Strays:
         return [pid for pid in self.others(spawned) if processes.is_within(processes.path_of(pid), path)]
 
     def others(self, spawned: Container[int]) -> list[int]:
-        """Return the children of this process except those that were `spawned`; its first thread has them all."""
-        return [pid for pid in processes.children_of_main_thread() if pid not in spawned]
+        """Return the children of this process except those that were `spawned`."""
+        return [pid for pid in processes.children_of(os.getpid()) if pid not in spawned]
 
     def kill_all(self) -> None:
         """Kill every child of a process that is alone."""

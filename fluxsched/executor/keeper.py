@@ -31,10 +31,8 @@ from fluxsched.executor.base import (
     Reports,
     TaskSettings,
     expired_note,
-    no_op,
     spool_directory,
 )
-from fluxsched.executor.begun_jobs import BegunJobs
 from fluxsched.executor.cleanup import clear_in_turns, end_leftovers, scratch_directory
 from fluxsched.executor.forward import OutputForwarder
 from fluxsched.executor.io import JobInput
@@ -47,7 +45,7 @@ from fluxsched.system.clock import SystemClock
 from fluxsched.system.files import LOG_NAME
 from fluxsched.system.log import exception_text, logger, set_up_logging
 from fluxsched.system.loop import Faults, Timer, Turns
-from fluxsched.system.processes import own_identity, settle
+from fluxsched.system.processes import settle
 from fluxsched.transport.base import Client
 from fluxsched.transport.local import StreamClient, peer_of
 
@@ -119,8 +117,6 @@ class KeeperOutside:
     """Directory for sockets at which tasks find their instance, accessible to its owner alone; None where the
     instance's own are.
     """
-    forgotten: Callable[[int], None] = no_op
-    """Function called with a job whose end is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,7 +543,6 @@ class KeeperService:
             elif isinstance(report, msg.JobFinished | msg.JobFailed):
                 del self._jobs[report.jobid]
                 self._forwarder.remove(report.jobid)
-                self._outside.forgotten(report.jobid)
         reports.extendleft(reversed(kept))
 
     def _unstored(self) -> dict[int, Idset]:
@@ -742,7 +737,6 @@ class Keeper:
         self._listener = listener
         self._faults = Faults()
         self._scratch: tuple[Path, int] | None = None
-        self._begun: BegunJobs | None = None
         self._turns = Turns(SystemClock(), self._failed, self._faults.note)
         self._service: KeeperService | None = None
         self._done: asyncio.Future[bool] | None = None
@@ -757,7 +751,6 @@ class Keeper:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[bool] = loop.create_future()
         self._done = done
-        begun = self._take_notes()
         outside = KeeperOutside(
             executor=lambda reports: LocalExecutor(
                 self._turns,
@@ -766,13 +759,11 @@ class Keeper:
                 alone=True,
                 temporary=KeptDirectories(),
                 output=KeptDirectories(("stdout", "stderr")),
-                begun=begun,
             ),
             clear=lambda records, cleared: clear_in_turns(self._turns, records, CLEAR_S, cleared),
             scratch=self._directory,
             ended=self._ended,
             pid=os.getpid(),
-            forgotten=no_op if begun is None else begun.forget,
         )
         self._service = KeeperService(self._turns, outside)
         self._turns.start(loop)
@@ -788,14 +779,6 @@ class Keeper:
             loop.remove_reader(self._listener)
             self._listener.close()
 
-    def _take_notes(self) -> BegunJobs | None:
-        """Return a place for notes of jobs that are begun; None if there is none, so that the instance stores them."""
-        try:
-            self._begun = BegunJobs(self._path, own_identity())
-        except OSError as fault:
-            log.warning("%s: no notes can be taken, so jobs start later: %s", self._path, fault.strerror)
-        return self._begun
-
     def _failed(self, exc: BaseException) -> None:
         if self._done is not None and not self._done.done():
             self._done.set_exception(exc)
@@ -805,11 +788,9 @@ class Keeper:
             self._done.set_result(is_gone)
 
     def close(self) -> None:
-        """Kill the running jobs, and remove the temporary directories, and the notes unless a job is left."""
+        """Kill the running jobs, and remove the temporary directories."""
         if self._service is not None:
             self._service.close()
-        if self._begun is not None:
-            self._begun.close(removes=self._service is not None and self._service.is_idle)
         self._turns.stop()
         if self._scratch is not None:
             path, owner = self._scratch

@@ -7,8 +7,7 @@ first task of each, unreaped, still keeps the group's number from being reused; 
 What ends with a target that a job gives back ends in the same order, target by target.
 
 A single task that needs nothing done to its process beforehand has no gate, which costs more than many a task: this
-process notes by itself that it starts it (`executor.begun_jobs`), or goes on record as the one that does, and then
-spawns it. The record of the task comes with the report that it runs.
+process goes on record as the one that starts it, and then spawns it. Its own record comes with the report that it runs.
 """
 
 from __future__ import annotations
@@ -37,12 +36,10 @@ from fluxsched.executor.base import (
     ProcessGroup,
     Reports,
     kill,
-    needs_gate,
     spool_directory,
     spool_name,
 )
-from fluxsched.executor.begun_jobs import BegunJobs, ahead_record
-from fluxsched.executor.cleanup import Strays, adopt_orphans, reap_group
+from fluxsched.executor.cleanup import AHEAD, Strays, adopt_orphans, reap_group
 from fluxsched.executor.gpus import GpuSampler, GpuUse
 from fluxsched.executor.io import INPUT_TASKS_MAX, JobInput, Terminal
 from fluxsched.executor.kept_directories import KeptDirectories
@@ -156,7 +153,9 @@ class JobProcesses:
     @property
     def needs_no_gate(self) -> bool:
         """Return whether nothing is to be done between the start of the process of its only task and its program."""
-        return self.is_single and self.pmi is None and not needs_gate(self.launch.jobspec)
+        spec = self.launch.jobspec
+        is_plain = spec.cwd is not None and spec.input is None and spec.pty is None
+        return self.is_single and is_plain and self.pmi is None and not self.is_guarded
 
     @property
     def is_over(self) -> bool:
@@ -342,11 +341,10 @@ class LocalExecutor:
     def __init__(
         self, turns: Turns, reports: Reports, kill_timeout_s: float, *, alone: bool = False,
         temporary: KeptDirectories | None = None, output: KeptDirectories | None = None,
-        begun: BegunJobs | None = None,
     ) -> None:  # fmt: skip
         """Create an executor. `alone`: this process has no children but the tasks and their descendants. `temporary`
         and `output` are kept directories for temporary files, and for what the only task of a job prints; None if each
-        job gets new ones. `begun` takes notes of the jobs that are begun without a record; None if none are.
+        job gets new ones.
         """
         self._turns = turns
         self._reports = reports
@@ -364,8 +362,9 @@ class LocalExecutor:
         self._prepared = False
         self._limit: int | None = None
         self._boot_id = processes.boot_id()
-        self._own = processes.own_identity()
-        self._begun = begun
+        self._own = processes.identity(os.getpid(), self._boot_id, "")
+        """The record of this process."""
+        self._enclosing = os.environ.get(processes.PATH_VARIABLE, "")
 
     # -- start --------------------------------------------------------------------------------------------------
 
@@ -384,7 +383,7 @@ class LocalExecutor:
         tmpdir = None
         if job.settings.scratch is not None:
             tmpdir = layout.make(job.settings.scratch, job.jobid, self._temporary, job.userid)
-        path, pmi = processes.job_path(job.jobid, self._own["path"]), self._pmi(job, tasks)
+        path, pmi = processes.job_path(job.jobid, self._enclosing), self._pmi(job, tasks)
         run = JobProcesses(job, resources, tasks, path, tmpdir, Meter(self._turns.clock), pmi)
         if self._output is not None and run.prints_here:
             self._output.take(run.spool)
@@ -394,13 +393,10 @@ class LocalExecutor:
             run.tidy()
             raise
         self._runs[job.jobid] = run
-        if run.needs_no_gate:
+        if run.needs_no_gate and self._own is not None:
             start.is_late = True
-            if self._begun is not None and self._begun.note(job.jobid):
-                self._recorded(run, start)
-            else:
-                record = ahead_record(self._own, job.jobid)
-                self._reports.record(job.jobid, record, lambda: self._recorded(run, start))
+            own = {**self._own, "path": path, AHEAD: True}
+            self._reports.record(job.jobid, own, lambda: self._recorded(run, start))
             return
         error = self._advance(run, start)
         if error is not None:

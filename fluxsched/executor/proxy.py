@@ -23,7 +23,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -49,10 +49,8 @@ from fluxsched.executor.base import (
     StoreOutput,
     TaskSettings,
     Window,
-    needs_gate,
     no_op,
 )
-from fluxsched.executor.begun_jobs import PREFIX, SUFFIX, begun_jobs
 from fluxsched.executor.cleanup import BOOTED, clear_orphans
 from fluxsched.executor.layout import is_instance
 from fluxsched.executor.timed import MARGIN_S, NestedJobs
@@ -148,18 +146,14 @@ class KeeperExecutor:
     def resume(self, jobs: Sequence[ResumedJob], records: Mapping[int, object], settled: Callable[[], None]) -> None:
         """See `Executor.resume`: the keepers that are there are asked which jobs they have."""
         self._settled = settled
-        begun = self._host.begun(
-            [job.launch.jobid for job in jobs if job.record is None and not needs_gate(job.launch.jobspec)]
-        )
-        self._left = {**records, **begun}
+        self._left = dict(records)
         for job in jobs:
-            jobid = job.launch.jobid
-            run = self._runs[jobid] = GivenJob(job.launch, begun.get(jobid) if job.record is None else job.record)
+            run = self._runs[job.launch.jobid] = GivenJob(job.launch, job.record)
             if job.is_ending:
                 run.signals.append((SIGTERM, job.grace_s))
             self._nested.add_job(job.launch)
             if job.going:
-                self.shrink(jobid, job.going)
+                self.shrink(job.launch.jobid, job.going)
         for client in self._host.living():
             link = self._connect(client)
             link.patience = self._turns.after(self._limits.hello_s, partial(self._lost, link, "it does not answer"))
@@ -322,8 +316,8 @@ class KeeperExecutor:
         """Take the loss of a keeper, which is dead or will be now: another one takes over its work."""
         if link not in self._links or self._closed:
             return
-        self._host.end_keeper(link.client, self._limits.end_s if link.is_ending else 0.0)
         records, again = self._unlink(link)
+        self._host.end_keeper(link.client, self._limits.end_s if link.is_ending else 0.0)
         if not link.is_ending:
             log.warning("the keeper has ended, which it should not: %s", reason)
         if not self._is_settled:
@@ -337,8 +331,8 @@ class KeeperExecutor:
             self._turns.after(self._limits.again_s, self._guard_again)
 
     def _unlink(self, link: KeeperLink) -> tuple[dict[int, object], list[GivenJob]]:
-        """Remove a link to a keeper that runs no more; return the records of processes that it had, or may have had,
-        and the jobs that it was given and has not begun.
+        """Remove a link that has ended; return the records of processes that its keeper had, and the jobs that it was
+        given and that are not on record.
         """
         self._links.remove(link)
         if link.patience is not None:
@@ -350,11 +344,9 @@ class KeeperExecutor:
             link.job_measured(msg.JobMeasured(number))
         records = dict(link.clearing or {})
         again: list[GivenJob] = []
-        begun = self._host.begun([jobid for jobid in link.jobs if self._runs[jobid].record is None])
         for jobid in sorted(link.jobs):
             run = self._runs[jobid]
             run.link, run.is_open = None, False
-            run.record = begun.get(jobid, run.record)
             if run.record is None:
                 again.append(run)
             else:
@@ -419,7 +411,6 @@ class KeeperExecutor:
         self._is_settled = True
         for run in [run for run in self._runs.values() if run.link is None]:
             self._give_or_fail(run)
-        self._reports.stored(self._host.forget_begun)
         self._settled()
 
     def _clear(self, records: Mapping[int, object]) -> None:
@@ -718,14 +709,6 @@ class KeeperHost(Protocol):
         """Return a connection to a new keeper. Raises OSError when none can be started."""
         ...
 
-    def begun(self, jobids: Collection[int]) -> Mapping[int, object]:
-        """Return the records of those of these jobs that a keeper has, or may have, begun by itself (`begun_jobs`)."""
-        ...
-
-    def forget_begun(self) -> None:
-        """Remove what keepers have left for `begun` that were not `living`: all jobs in it are known to have ended."""
-        ...
-
     def end_keeper(self, client: Client, timeout_s: float) -> None:
         """Wait for the end of this keeper, which was asked to end or does not answer, and then kill it; blocks."""
         ...
@@ -871,6 +854,8 @@ class KeeperLink:
 
 # ---- the keeper of this host
 
+PREFIX = "keeper-"
+"""Prefix of the sockets' names; a number follows."""
 BACKLOG = 8
 
 
@@ -891,8 +876,6 @@ class LocalKeeperHost:
         self._grace_s = grace_s
         self._limits = limits
         self._pidfds: dict[Client, tuple[int, int]] = {}
-        self._notes: list[Path] = []
-        """What was left by keepers that had ended before this instance."""
 
     def living(self) -> Sequence[Client]:
         found: list[Client] = []
@@ -902,7 +885,6 @@ class LocalKeeperHost:
                 found.append(self._connect(path))
             except (ConnectionRefusedError, FileNotFoundError, ProcessLookupError, PermissionError) as fault:
                 log.info("%s is removed: %s", path, fault.strerror or fault)
-                self._notes.append(Path(path + SUFFIX))
                 with contextlib.suppress(OSError):
                     os.unlink(path)
             except BlockingIOError as fault:
@@ -936,14 +918,6 @@ class LocalKeeperHost:
         process.returncode = 0  # `end` reaps it
         return self._known(ours, process.pid)
 
-    def begun(self, jobids: Collection[int]) -> Mapping[int, object]:
-        return begun_jobs(self._directory, jobids) if jobids else {}
-
-    def forget_begun(self) -> None:
-        for path in self._notes:
-            path.unlink(missing_ok=True)
-        self._notes.clear()
-
     def end_keeper(self, client: Client, timeout_s: float) -> None:
         pid, fd = self._pidfds.pop(client, (0, -1))
         if fd < 0:
@@ -959,8 +933,7 @@ class LocalKeeperHost:
             os.waitpid(pid, os.WNOHANG)
 
     def _numbers(self) -> list[int]:
-        found = [name for name in os.listdir(self._directory) if name.startswith(PREFIX)]
-        names = {name.removeprefix(PREFIX).removesuffix(SUFFIX) for name in found}
+        names = (name.removeprefix(PREFIX) for name in os.listdir(self._directory) if name.startswith(PREFIX))
         return sorted(int(name) for name in names if name.isdecimal())
 
     def _path(self, number: int) -> str:

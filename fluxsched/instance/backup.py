@@ -28,9 +28,9 @@ from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused
 from fluxsched.executor.cleanup import DISOWNED, PROGRAM
 from fluxsched.instance.instance import lock_state
 from fluxsched.store.integrity import add_function
-from fluxsched.store.repair import INDEX_SUFFIX, LOG_SUFFIX, NEXT_SUFFIX, fault_of, open_read_only, salvage
+from fluxsched.store.repair import INDEX_SUFFIX, LOG_SUFFIX, NEXT_SUFFIX, fault_of, open_read_only, salvage, sync
 from fluxsched.store.schema import refuse_newer
-from fluxsched.system.files import DATABASE_NAME, new_private_file, private_file, private_state, sync, user_name
+from fluxsched.system.files import DATABASE_NAME, new_private_file, private_file, private_state, user_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ A host that has stayed away until nothing of us runs there is the engine's again
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -54,13 +54,6 @@ class NoKeepers:
     def start(self) -> Client:
         """Raise OSError."""
         raise OSError(errno.EHOSTUNREACH, f"the keeper of host {self._name} is not connected")
-
-    def begun(self, jobids: Collection[int]) -> Mapping[int, object]:
-        """Return none: a keeper of another host begins no job by itself."""
-        return {}
-
-    def forget_begun(self) -> None:
-        """Do nothing, since nothing is left for `begun`."""
 
     def end_keeper(self, client: Client, timeout_s: float) -> None:
         """Do nothing, since the process is the engine's."""

@@ -14,6 +14,7 @@ by the next start. A value that is returned can be restored; a kind that is not 
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -57,7 +58,7 @@ from fluxsched.store.schema import (
     make_tables,
     prepare,
 )
-from fluxsched.system.files import COMMIT_SUFFIX, private_file, sync
+from fluxsched.system.files import COMMIT_SUFFIX, private_file
 
 CHECKED_BYTES: Final = 256 << 20
 """Up to this size a file is checked at every start (1 s, a million jobs' logs take more); a larger one if the last
@@ -198,6 +199,15 @@ def _log_fault(path: Path, recorded: int | None) -> str | None:
     if state.fault is None or (recorded is not None and not state.has_header):
         return None
     return f"its log ({path.name}{LOG_SUFFIX}) is damaged: {state.fault}"
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a directory, on disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _take_place(following: Path, path: Path) -> str:

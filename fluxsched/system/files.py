@@ -230,15 +230,6 @@ def _create(path: Path) -> None:
     os.close(fd)
 
 
-def sync(path: Path) -> None:
-    """Have a file, or the names in a directory, on disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def replace_private_text(path: Path, text: str) -> None:
     """Replace a file's text atomically; it is its owner's alone, whatever stood there. Raises OSError."""
     draft = path.with_name(f".{path.name}")

@@ -90,15 +90,6 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def children_of_main_thread() -> list[int]:
-    """Return the children of this process's first thread, to which orphans fall, too; without those of its others."""
-    own = os.getpid()
-    try:
-        return [*map(int, read_proc(f"/proc/{own}/task/{own}/children").split())]
-    except OSError:  # the kernel does not list them
-        return []
-
-
 def living() -> Iterator[tuple[int, Stat]]:
     """Yield every process that is alive."""
     for name in os.listdir(_PROC):
@@ -147,13 +138,6 @@ def identity(pid: int, boot: str, path: str) -> dict[str, Any] | None:
     if stat is None:
         return None
     return {"pid": pid, "start_ticks": stat.start_ticks, "sid": stat.sid, "boot_id": boot, "path": path}
-
-
-def own_identity() -> dict[str, Any]:
-    """Return the record of this process, with the path of the job that it is in (empty: none)."""
-    found = identity(os.getpid(), boot_id(), os.environ.get(PATH_VARIABLE, ""))
-    assert found is not None, "this process exists"
-    return found
 
 
 def signal_exactly(pid: int, start_ticks: int, *signums: int) -> None:

@@ -33,7 +33,7 @@ GRACE_S = 0.1
 class Shop:
     """An executor, what it reports, and a store that commits when it is told to (at once, unless `held`)."""
 
-    def __init__(self, directory: Path, **kept: Any) -> None:
+    def __init__(self, directory: Path, **kept: KeptDirectories) -> None:
         self.spool, self.scratch = directory / "spool", None
         self.turns = Turns(SystemClock())
         self.said: list[tuple[Any, ...]] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +61,6 @@ class Bench:
         self.keepers: list[Played] = []
         self.left: list[Played] = []
         self.fault: OSError | None = None
-        self.noted: dict[int, Any] = {}
-        """What keepers have noted of jobs that they began by themselves."""
         self.settled = False
         reports = Reports(
             lambda jobid: self.said.append(("started", jobid)),
@@ -94,12 +91,6 @@ class Bench:
         if self.fault is not None:
             raise self.fault
         return self._connect(Played())
-
-    def begun(self, jobids: Collection[int]) -> dict[int, Any]:
-        return {jobid: self.noted[jobid] for jobid in jobids if jobid in self.noted}
-
-    def forget_begun(self) -> None:
-        self.noted.clear()
 
     def end_keeper(self, client: Client, timeout_s: float) -> None:
         self.clients[client].is_ended = True

@@ -47,7 +47,7 @@ class RealKeeper:
 
     def _made(self, host: str, reports: Reports) -> LocalExecutor:
         executor = LocalExecutor(self.turns, reports, GRACE_S)
-        executor._own |= {"path": host}  # all are children of one process, which tells jobs apart by their paths
+        executor._enclosing = host  # all are children of one process, which tells them apart by the path of the job
         return executor
 
 

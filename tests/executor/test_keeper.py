@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec import structs
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
@@ -23,13 +22,11 @@ from fluxsched.executor import keeper as process
 from fluxsched.executor import proxy
 from fluxsched.executor import wire as msg
 from fluxsched.executor.base import JobLaunch, ResumedJob, TaskSettings
-from fluxsched.executor.begun_jobs import BegunJobs, begun_jobs
-from fluxsched.executor.keeper import Keeper, KeeperOutside, KeeperService, KeptJob
+from fluxsched.executor.keeper import Keeper, KeeperOutside, KeeperService
 from fluxsched.executor.proxy import LIMITS, KeeperLimits, LocalKeeperHost
 from fluxsched.executor.wire import connected
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
-from fluxsched.system.processes import own_identity
 from fluxsched.transport.base import MESSAGE_BYTES_MAX, PARTS_MAX, UNSENT_BYTES_MAX
 from fluxsched.transport.local import StreamClient
 from tests.executor.played import RECORD, Played
@@ -334,43 +331,6 @@ async def test_jobs_of_a_dead_keeper_are_cleared_or_given_to_the_next(bench):
     assert bench.reported("node_failed") == [(1, "the keeper of its tasks was killed; no process of the job was left")]
 
 
-async def test_what_a_dead_keeper_has_begun_by_itself_is_cleared_and_not_started_again(bench):
-    bench.resume()
-    for jobid in (1, 2):
-        bench.executor.start(bench.launch(jobid))
-    [first] = bench.keepers
-    await bench.until(lambda: first.started == [1, 2])
-    bench.noted[1] = RECORD
-    first.server.close()
-    await bench.until(lambda: bench.keepers[1:] and bench.keepers[1].started == [2])
-    second = bench.keepers[1]
-    assert second.words(msg.ClearProcesses)[0].records == {1: RECORD}
-    second.say(msg.ProcessesCleared({1: "no process of the job was left"}))
-    await bench.until(lambda: bench.reported("node_failed"))
-    assert second.started == [2]
-
-
-async def test_after_a_restart_what_a_keeper_had_begun_by_itself_is_not_started_again(bench):
-    bench.left = [Played()]
-    bench.noted |= {1: RECORD, 2: {"pid": 2}, 9: RECORD}
-    plain = replace(bench.launch(0).jobspec, cwd="/")
-    held, lost, never, gated = (bench.resumed(jobid) for jobid in (1, 2, 3, 4))
-    some = [job._replace(launch=structs.replace(job.launch, jobspec=plain)) for job in (held, lost, never)]
-    bench.noted[4] = RECORD  # which needs a gate, so it cannot have been
-    bench.resume(*some, gated)
-    [keeper] = bench.keepers
-    await bench.until(lambda: keeper.words(msg.KeeperHello))
-    assert bench.noted
-    keeper.welcome(1)
-    await bench.until(lambda: keeper.words(msg.ClearProcesses))
-    assert keeper.words(msg.ClearProcesses)[0].records == {2: {"pid": 2}}
-    assert bench.noted, "they are needed until it is stored that these jobs have failed"
-    keeper.say(msg.ProcessesCleared({2: "no process of the job was left"}))
-    await bench.until(lambda: keeper.started == [3, 4])
-    assert bench.reported("failed") == [(2, "the instance was restarted; no process of the job was left")]
-    await bench.until(lambda: not bench.noted)
-
-
 async def test_a_signal_outlives_the_keeper_that_was_to_start_the_job(bench):
     """Seed 25351: jobs were canceled in the turn in which their keeper died; the next one ran them past all limits."""
     bench.resume()
@@ -559,43 +519,6 @@ def test_a_socket_that_no_process_listens_at_is_removed(tmp_path, listener):
     listener.close()
     assert LocalKeeperHost(tmp_path, None, -1, 0.0).living() == []
     assert not (tmp_path / "keeper-1").exists()
-
-
-def test_notes_of_dead_keepers_stay_until_they_are_forgotten(tmp_path, listener):
-    listener.close()
-    for number in (1, 2):
-        BegunJobs(str(tmp_path / f"keeper-{number}"), own_identity()).note(number)
-    host = LocalKeeperHost(tmp_path, None, -1, 0.0)
-    assert (host.living(), host.begun([1, 2, 3]).keys(), host.begun([])) == ([], {1, 2}, {})
-    assert host._path(max(host._numbers())) == str(tmp_path / "keeper-2"), "the next keeper takes another name"
-    BegunJobs(str(tmp_path / "keeper-3"), own_identity())
-    host.forget_begun()
-    assert os.listdir(tmp_path) == ["keeper-3.begun"]
-
-
-async def test_a_keeper_that_cannot_take_notes_has_its_jobs_recorded(tmp_path, listener, caplog):
-    (tmp_path / ".keeper-1.begun").mkdir()
-    keeper = Keeper(str(tmp_path / "keeper-1"), listener)
-    with listener:
-        assert keeper._take_notes() is None
-    assert "no notes can be taken, so jobs start later: " in caplog.text
-
-
-@pytest.mark.parametrize("is_idle", [True, False])
-async def test_a_keeper_leaves_its_notes_if_a_job_is_left(tmp_path, listener, is_idle):
-    """One that is asked to end kills its jobs and reports nothing: the next instance has to know what it had begun."""
-    keeper = Keeper(str(tmp_path / "keeper-1"), listener)
-    begun = keeper._take_notes()
-    begun.note(1)
-    outside = KeeperOutside(
-        Tasks, lambda records, cleared: None, lambda: None, lambda is_gone: None, 7, forgotten=begun.forget
-    )
-    keeper._service = KeeperService(keeper._turns, outside)
-    if not is_idle:
-        keeper._service._jobs[1] = KeptJob(msg.StartJob(1, 0, msgspec.Raw(b""), r_of("0")), None)
-    with listener:
-        keeper.close()
-    assert begun_jobs(tmp_path).keys() == (set() if is_idle else {1})
 
 
 def test_a_socket_that_cannot_be_asked_is_kept_and_the_start_refused(tmp_path, listener, monkeypatch):

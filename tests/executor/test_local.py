@@ -22,11 +22,10 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.executor import cleanup, io, layout, local, tasks
 from fluxsched.executor.base import spool_directory
-from fluxsched.executor.begun_jobs import BegunJobs, ahead_record, begun_jobs
 from fluxsched.executor.io import INPUT_TASKS_MAX, NOTHING, JobInput, source_of
 from fluxsched.executor.local import LOOK_S
 from fluxsched.executor.tasks import PMI_FD
-from fluxsched.system.processes import children_of, identity, own_identity
+from fluxsched.system.processes import children_of, identity
 from tests.site import alive
 
 # Real processes: a task runs gated, pinned and in its group, and nothing of a job outlives the word `finished`.
@@ -323,29 +322,6 @@ async def test_a_single_task_has_no_process_before_it_is_on_record_who_starts_it
     assert shop.records[1] == identity(pid, ahead["boot_id"], ahead["path"])
     shop.executor.kill(1, signal.SIGKILL)
     assert await shop.finished() == signal.SIGKILL
-
-
-async def test_a_single_task_is_begun_once_that_is_noted(make_shop, tmp_path, monkeypatch):
-    own, spawn, noted = own_identity(), os.posix_spawn, []
-    begun = BegunJobs(str(tmp_path / "keeper-1"), own)
-    shop = make_shop(tmp_path, begun=begun)
-    shop.held = []
-    monkeypatch.setattr(os, "posix_spawn", lambda *words, **options: (
-        noted.append(begun_jobs(tmp_path)) or spawn(*words, **options)))  # fmt: skip
-    shop.start(f"echo ran; {FOREVER}", cwd="/")
-    assert noted == [{1: ahead_record(own, 1)}]
-    assert [said[:2] for said in shop.said] == [("started", 1)]
-    await shop.until(lambda: shop.text() == "ran\n")
-    assert shop.records[1] == identity(shop.records[1]["pid"], own["boot_id"], noted[0][1]["path"])
-    shop.start(["true"], jobid=2, ntasks=2, cwd="/")
-    assert len(shop.held) == 1, "several tasks wait until their record is stored"
-    monkeypatch.setattr(begun, "note", lambda jobid: False)
-    shop.start(["true"], jobid=3, cwd="/")
-    assert len(shop.held) == 2
-    shop.commit()
-    assert (await shop.finished(2), await shop.finished(3)) == (0, 0)
-    shop.executor.close()
-    begun.close(removes=True)
 
 
 ALIKE = (

@@ -20,8 +20,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
 from fluxsched.executor.base import JobLaunch, Reports, TaskSettings
-from fluxsched.executor.begun_jobs import AHEAD
-from fluxsched.executor.cleanup import clear_orphans
+from fluxsched.executor.cleanup import AHEAD, clear_orphans
 from fluxsched.executor.timed import TimedExecutor
 from fluxsched.executor.usage import TASK_ROWS_MAX, Meter, merged
 from fluxsched.system import processes
@@ -384,8 +383,7 @@ def test_what_a_dead_starter_has_begun_is_found_by_its_session():
 
 LOOKS_ITSELF = """
 import os, subprocess
-from fluxsched.executor.begun_jobs import AHEAD
-from fluxsched.executor.cleanup import clear_orphans
+from fluxsched.executor.cleanup import AHEAD, clear_orphans
 from fluxsched.system import processes
 own = processes.identity(os.getpid(), processes.boot_id(), "fOwn")
 with subprocess.Popen(["sleep", "300"], env={}) as of_another_job:

@@ -15,7 +15,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ import fluxsched
 from fluxsched.client.find import find_uri
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue
 from fluxsched.executor import cleanup
-from fluxsched.executor.begun_jobs import BegunJobs, ahead_record
 from fluxsched.executor.cleanup import OWNER_BYTES_MAX, SWEEP_S, remove_dead
 from fluxsched.executor.proxy import LocalKeeperHost
 from fluxsched.instance import instance as run_directory
@@ -33,7 +31,6 @@ from fluxsched.instance.enclosing import Parent, initial_variables
 from fluxsched.instance.instance import Instance, StateLock, kept_run_directory, make_run_directory
 from fluxsched.instance.launch import StartOptions, settings_of
 from fluxsched.system.files import OWNER_NAME, PREFIX
-from fluxsched.system.processes import PATH_VARIABLE, own_identity, path_of
 from tests.site import alive
 from tests.waiting import WAIT_S
 
@@ -231,18 +228,6 @@ def test_a_killed_instances_directory_goes(left, dead_pid, base):
     remove_dead(CLOCK)
     assert [path.exists() for path in paths] == [False] * 3
     assert [path.name for path in base.rglob("*")] == ["elsewhere", "kept"], "links are not followed"
-
-
-def test_what_a_killed_keeper_had_begun_ends_with_the_directory(left, dead_pid):
-    path, own = left(pid=dead_pid), {**own_identity(), "pid": dead_pid, "sid": dead_pid}
-    BegunJobs(str(path / "keeper-1"), own).note(7)
-    of_job = {PATH_VARIABLE: ahead_record(own, 7)["path"]}
-    with subprocess.Popen(["sleep", "300"], env=of_job) as begun, subprocess.Popen(["sleep", "300"]) as other:
-        while path_of(begun.pid) is None:
-            time.sleep(0.001)  # a spawn may return before the kernel shows the environment of the new program
-        remove_dead(CLOCK)
-        assert (begun.wait(60), other.poll(), path.exists()) == (-signal.SIGKILL, None, False)
-        other.kill()
 
 
 def test_a_zombie_is_dead(left):

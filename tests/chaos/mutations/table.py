@@ -178,10 +178,6 @@ JOBS = (
         "if asked is not None and most is not None and asked > most:", "if False:",
     ),
     Sabotage(
-        "start again what a killed keeper has begun", "fluxsched.executor.proxy:KeeperExecutor._unlink",
-        "run.record = begun.get(jobid, run.record)", "pass",
-    ),
-    Sabotage(
         "do not end jobs at their limit", "fluxsched.executor.timed:TimeLimits.arm",
         "if expiration_s > 0.0:", "if False:",
     ),

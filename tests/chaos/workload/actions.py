@@ -43,7 +43,7 @@ def jobspec(
     """
     own = [{"type": "core", "count": cores}] + ([{"type": "gpu", "count": gpus}] if gpus else [])
     slot = {"type": "slot", "label": "task", "count": 1, "with": own}
-    system: dict[str, Any] = {"queue": queue, "duration": duration_s, "cwd": "/"}
+    system: dict[str, Any] = {"queue": queue, "duration": duration_s}
     if bank is not None:
         system["bank"] = bank
     if preemptible_after_s is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from fluxsched.executor.base import Reports
@@ -19,14 +19,12 @@ class SimKeeper:
 
     def __init__(self, process: Process, tasks: Tasks, noted: Callable[[str, Exception], None]) -> None:
         self.process = process
-        self.begun: set[int] = set()
-        """Jobs that it has begun by itself, as its notes have them."""
         turns = self._turns = Turns(
             process.clock, lambda exc: process.end(f"failed: {type(exc).__name__}: {exc}"), noted
         )
 
         def executor(reports: Reports) -> SimExecutor:
-            return SimExecutor(tasks, process, turns, reports, self.begun)
+            return SimExecutor(tasks, process, turns, reports)
 
         def clear(records: Mapping[int, object], cleared: Callable[[dict[int, str]], None]) -> None:
             process.effect()
@@ -67,27 +65,15 @@ class SimKeeperHost:
     def __init__(self, instance: Process, keepers: Keepers) -> None:
         self._instance = instance
         self._keepers = keepers
-        self._dead: list[SimKeeper] = []
 
     def living(self) -> Sequence[PairEnd]:
         """See `KeeperHost.living`."""
-        self._dead = [keeper for keeper in self._keepers.all if not keeper.process.is_alive]
         return [self._connect(keeper) for keeper in self._keepers.all if keeper.process.is_alive]
 
     def start(self) -> PairEnd:
         """See `KeeperHost.start`."""
         self._instance.effect()
         return self._connect(self._keepers.start())
-
-    def begun(self, jobids: Collection[int]) -> dict[int, object]:
-        """See `KeeperHost.begun`."""
-        noted = set[int]().union(*[keeper.begun for keeper in self._keepers.all])
-        return {jobid: {"simulated": jobid} for jobid in jobids if jobid in noted}
-
-    def forget_begun(self) -> None:
-        """See `KeeperHost.forget_begun`."""
-        for keeper in self._dead:
-            keeper.begun.clear()
 
     def end_keeper(self, client: Client, timeout_s: float) -> None:
         """See `KeeperHost.end`: a simulated instance does not wait."""

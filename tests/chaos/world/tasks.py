@@ -12,9 +12,8 @@ from random import Random
 from typing import Any
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobid import GENERATOR_BITS, SEQUENCE_BITS
 from fluxsched.errors import InvalidValue
-from fluxsched.executor.base import ENDING, JobLaunch, Measured, Reports, needs_gate
+from fluxsched.executor.base import ENDING, JobLaunch, Measured, Reports
 from fluxsched.executor.timed import HARMLESS
 from fluxsched.executor.wire import PmiFenceDone
 from fluxsched.system.loop import Turns
@@ -117,19 +116,15 @@ class Tasks:
 
 
 class SimExecutor:
-    """The `TaskExecutor` of one keeper. Tasks behind their gate die with it; those that run do not. Of the jobs that
-    need no gate it begins about half by itself, with a note that outlives it.
-    """
+    """The `TaskExecutor` of one keeper. Tasks behind their gate die with it; those that run do not."""
 
-    def __init__(self, tasks: Tasks, process: Process, turns: Turns, reports: Reports, begun: set[int]) -> None:
-        """`begun` are the notes."""
+    def __init__(self, tasks: Tasks, process: Process, turns: Turns, reports: Reports) -> None:
         self.kill_timeout_s = 0.0
         self._tasks = tasks
         self._process = process
         self._turns = turns
         self._reports = reports
         self._known: dict[int, Task] = {}
-        self._begun = begun
 
     def start(self, job: JobLaunch) -> None:
         """See `TaskExecutor.start`."""
@@ -140,13 +135,7 @@ class SimExecutor:
         resources: dict[str, Any] = dict(job.R)
         task = Task(job.jobid, words, cores_of(resources), program)
         self._known[job.jobid] = task
-        notes = not needs_gate(job.jobspec) and (job.jobid >> GENERATOR_BITS + SEQUENCE_BITS) % 2 == 0
-        spawned = self._noted if notes else self._spawned
-        self._turns.after(self._tasks.chance.uniform(*SPAWN_S), lambda: spawned(task))
-
-    def _noted(self, task: Task) -> None:
-        self._begun.add(task.jobid)
-        self._recorded(task)
+        self._turns.after(self._tasks.chance.uniform(*SPAWN_S), lambda: self._spawned(task))
 
     def _spawned(self, task: Task) -> None:
         self._reports.record(task.jobid, {"simulated": task.jobid}, lambda: self._recorded(task))
