@@ -16,7 +16,7 @@ from fluxsched.core import topology
 from fluxsched.core.idset import Idset
 from fluxsched.core.quantities import Amounts
 from fluxsched.core.resources import Children, ResourceSet, check_times
-from fluxsched.sched.pool.placement import NO_TARGET, WORD_SHIFT, Block, Blocks, Fits, mask_of
+from fluxsched.sched.pool.placement import NO_TARGET, WORD_SHIFT, Block, Fits, UsualGrant, mask_of
 from fluxsched.sched.pool.pool import Pool
 
 IMMEDIATE: Final = "immediate"
@@ -142,7 +142,7 @@ CHILDREN_CACHED_MAX = 4096
 """Number of sets of cores and GPUs whose children are cached, since few sets recur; about 200 bytes each."""
 
 GRANTS_CACHED_MAX = 1024
-"""Number of grants whose R is cached; about 2 KiB each."""
+"""Number of grants of a pool whose R is cached; about 2 KiB each."""
 
 NODE_FAILURE: Final = "node-failure"
 PREEMPT: Final = "preempt"
@@ -176,7 +176,7 @@ class TargetsGiven:
     @property
     def R(self) -> dict[str, Any]:  # noqa: N802 - RFC 20's name
         """Return the granted resources as an RFC 20 object, which others may share a part of."""
-        known = usual_grant(self.fit, self._pool.source)
+        known = usual_grant(self.fit, self._pool)
         if known is None:
             return self.resources.to_json()
         check_times(self.starttime_s, self.expiration_s)
@@ -229,7 +229,7 @@ class Granted(TargetsGiven):
     @property
     def annotations(self) -> dict[str, Any]:
         """RFC 27's annotations of the job; null takes one back."""
-        known = usual_grant(self.fit, self._pool.source)
+        known = usual_grant(self.fit, self._pool)
         summary = self.resources.summary() if known is None else known.summary
         notes = {"resource_summary": summary, "selection_type": self.selection}
         return {**(self._notes or {}), "sched": {**notes, **(self._taken_back or {})}}
@@ -366,18 +366,7 @@ def grant(fit: Fits, source: ResourceSet, starttime_s: float, expiration_s: floa
     return replace(made, scheduling=topology.put_parts(made.scheduling, parts))
 
 
-class UsualGrant(NamedTuple):
-    """R without times and summary of a grant of one block, out of `source`."""
-
-    source: ResourceSet
-    R: dict[str, Any]
-    summary: str
-
-
-_usual_grants: Final[dict[tuple[Blocks, int], UsualGrant]] = {}
-
-
-def usual_grant(fit: Fits, source: ResourceSet) -> UsualGrant | None:
+def usual_grant(fit: Fits, pool: Pool) -> UsualGrant | None:
     """Return what grants of the same cores of the same targets have in common: short jobs get these again and again.
 
     None for a grant that has more than blocks.
@@ -385,13 +374,13 @@ def usual_grant(fit: Fits, source: ResourceSet) -> UsualGrant | None:
     blocks, request = fit.blocks, fit.shape.request
     if len(blocks) != 1 or fit.by_part or request.elastic or request.shared:
         return None
-    key = blocks, fit.nslots
-    known = _usual_grants.get(key)
-    if known is None or known.source is not source:
-        made = grant(fit, source, 0.0, 0.0)
-        if len(_usual_grants) >= GRANTS_CACHED_MAX:
-            _usual_grants.clear()
-        known = _usual_grants[key] = UsualGrant(source, made.to_json(), made.summary())
+    key, grants = (blocks, fit.nslots), pool.usual_grants
+    known = grants.get(key)
+    if known is None:
+        made = grant(fit, pool.source, 0.0, 0.0)
+        if len(grants) >= GRANTS_CACHED_MAX:
+            grants.clear()
+        known = grants[key] = UsualGrant(made.to_json(), made.summary())
     return known
 
 

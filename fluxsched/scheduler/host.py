@@ -240,12 +240,15 @@ class SchedulerHost:
     def _take(self, until_s: float) -> bool:
         """Pass received messages to the session, which answers questions; then have it handle the rest in order."""
         session, monotonic_s = self.session, self._turns.clock.monotonic_s
-        most = min(KEPT_MAX, session.kept + READ_MAX)
+        begun_s, most = monotonic_s(), min(KEPT_MAX, session.kept + READ_MAX)
         while session.kept < most and (arrivals := self._client.receive(RECEIVE_MAX)):
             for frames in arrivals:
                 for message in unpack_bundle(decode(frames)):
                     self._receive(message)
-        is_more = session.kept >= most
+        is_more, now_s = session.kept >= most, monotonic_s()
+        until_s = max(
+            until_s, now_s + (now_s - begun_s)
+        )  # in a burst as long as reading took: neither starves the other
         while session.has_work:
             self._perform(session.work(SLICE_MESSAGES))
             if monotonic_s() >= until_s:

@@ -309,7 +309,7 @@ class StreamClient:
                 return
             data = data[1:]
         self._feed(data)
-        if len(self._inbox) > READ_AHEAD_MAX and self._reads and self._loop is not None:
+        if self._ending is None and len(self._inbox) > READ_AHEAD_MAX and self._reads and self._loop is not None:
             self._reads = False
             self._loop.remove_reader(self._socket)
 

@@ -361,10 +361,10 @@ class Pump:
     def recheck(self) -> None:
         """Do what an edge would trigger, edge or not: flush full peers, then look for arrivals."""
         full = self._flush()
-        if self._wake is not None and _readable(self._socket):
-            self._wake.now()
         if full and self._check is not None:
             self._check.later(RETRY_S)
+        if self._wake is not None and _readable(self._socket):
+            self._wake.now()
 
     def _on_event(self) -> None:
         _Backend.get(self._monitor, _EVENTS)  # takes the edge; the events are read with the messages

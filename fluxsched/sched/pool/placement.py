@@ -417,6 +417,13 @@ def blocks_in(resources: ResourceSet, without: Idset | None = None) -> Blocks:
     return (*found, *instance_block(resources.shared)) if resources.shared else tuple(found)
 
 
+class UsualGrant(NamedTuple):
+    """R without times of a grant of one block, as JSON, and its summary."""
+
+    R: dict[str, Any]
+    summary: str
+
+
 class Fits(NamedTuple):
     """A placement for a request of this shape: its blocks, and `nslots` slots in all.
 

@@ -37,6 +37,7 @@ from fluxsched.sched.pool.placement import (
     Block,
     Blocks,
     Shape,
+    UsualGrant,
     ids_of,
     instance_amounts,
     instance_block,
@@ -79,6 +80,8 @@ class Pool:
         self.amount_targets = AmountTargets()  # those without cores
         self._described = GrowingResources()  # targets with cores; it may still name ranks that were removed
         self._joined: ResourceSet | None = None
+        self.usual_grants: dict[tuple[Blocks, int], UsualGrant] = {}
+        """Grants out of `source` as it is now, by their blocks and slots (`decisions.usual_grant`)."""
         self._has_hosts = False
         self.down_words: dict[int, int] = {}
         self.classes = TargetClasses(self.amount_targets.members)
@@ -509,6 +512,7 @@ class Pool:
     def _renew(self) -> None:
         self.generation += 1
         self._joined = self._whole = None
+        self.usual_grants.clear()
         self._choices.clear()
         self._feasible.clear()
         self.amount_targets.renew()

@@ -5,7 +5,6 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
-from fluxsched.sched import decisions
 from fluxsched.sched.decisions import Annotated, Canceled, Denied, Granted
 from tests.sched.site import limit, lowered, make_r, scheduler_of, spec
 
@@ -55,8 +54,11 @@ def test_grants_are_remembered_up_to_a_limit(bench):
         for jobid in range(1, 5):
             bench.submit(jobid, nodes=1, exclusive=True)
         found = bench.run()
-    assert [granted.R["execution"]["R_lite"][0]["rank"] for granted in found] == ["0", "1", "2", "3"]
-    assert len(decisions._usual_grants) <= limit("GRANTS_CACHED_MAX")
+        assert [granted.R["execution"]["R_lite"][0]["rank"] for granted in found] == ["0", "1", "2", "3"]
+        pool = bench.scheduler.group("default").pool
+        assert 0 < len(pool.usual_grants) <= 2
+    bench.grow(make_r("4", 4))
+    assert not pool.usual_grants, "they would keep what was there before each change"
 
 
 def test_free_makes_room_for_the_next(bench):
