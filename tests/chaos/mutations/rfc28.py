@@ -36,8 +36,8 @@ LAWS = (
     ),
     Sabotage(
         "the scheduler shall process frees of what was subtracted", f"{_SESSION}._free",
-        "(parse_entries(job.R.execution.R_lite).entries)",
-        "(parse_entries(job.R.execution.R_lite).entries).restrict(self._acquired())",
+        "_blocks_of(job.R.execution.R_lite)",
+        "blocks_in(ResourceSet(parse_entries(job.R.execution.R_lite).entries).restrict(self._acquired()))",
     ),
     Sabotage(
         "what becomes free shall be released", "fluxsched.sched.engine.held_jobs:HeldJobs.freed",
