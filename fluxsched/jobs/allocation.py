@@ -226,8 +226,11 @@ class Allocation:
         grant = parse_grant(jobid, R)
         if foreign is not None:
             _check_group(job, link, "was granted", grant.ranks, foreign)
-        if job.state is not SCHED:
+        is_late = self._lifecycle.is_late(job, now_s)
+        if job.state is not SCHED or is_late:
             self._lifecycle.begin(now_s)
+            if is_late and job.state is SCHED:
+                self._lifecycle.give_up(job)
             self._answered(link, job)
             self._lifecycle.out.append(ToScheduler(scheduler, FreeRequest(jobid, R, True)))
             return self._lifecycle.end()

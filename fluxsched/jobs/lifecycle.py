@@ -815,12 +815,21 @@ class Lifecycle:
             job = self.jobs.active.get(heappop(self._latest)[1])
             if job is None or not job.state & PENDING:
                 continue
-            end_s, kind = self._last_end(job)
-            if end_s - job.duration_s > now_s:
+            if self._last_end(job)[0] - job.duration_s > now_s:
                 continue  # its limit was made shorter, or its reservation moved, and it was entered again
-            limit = f": its limit is {format_duration(job.duration_s)}" if job.duration_s else ""
-            over = "can no longer be over" if limit else "has not started"
-            by = "by its deadline" if kind == DEADLINE else "when its reservation ends"
-            self.fail(job, kind, f"it {over} {by}{limit}")
+            self.give_up(job)
         self.wake()
         return self.end()
+
+    def is_late(self, job: Job, now_s: float) -> bool:
+        """Return whether a job that starts now could not be over by its deadline."""
+        deadline_s = None if job.jobspec is None else job.jobspec.deadline_s
+        return deadline_s is not None and deadline_s - job.duration_s < now_s
+
+    def give_up(self, job: Job) -> None:
+        """End a pending job that can no longer be over by its deadline, or within its reservation."""
+        _, kind = self._last_end(job)
+        limit = f": its limit is {format_duration(job.duration_s)}" if job.duration_s else ""
+        over = "can no longer be over" if limit else "has not started"
+        by = "by its deadline" if kind == DEADLINE else "when its reservation ends"
+        self.fail(job, kind, f"it {over} {by}{limit}")

@@ -133,6 +133,18 @@ def test_two_thousand_jobs_become_runnable_in_one_instant(world, spec):
     assert sent == sorted(sent, key=lambda jobid: (-(jobid % 16), jobid))
 
 
+def test_a_grant_that_comes_too_late_for_a_deadline_is_given_back(world, spec):
+    for jobid in (1, 2):
+        world.submit(jobid, spec(deadline_s=300.0, duration_s=60.0))
+    world.now_s = 239.0
+    world.grant(1)
+    world.now_s = 240.005  # its timer is due, and the answer was read before it
+    world.grant(2)
+    assert [world.state(jobid).name for jobid in (1, 2)] == ["RUN", "INACTIVE"]
+    assert [each["type"] for each in world.contexts(2, "exception")] == ["deadline"]
+    assert [each.id for each in world.freed()] == [2]
+
+
 def test_a_job_that_can_no_longer_be_over_by_its_deadline_ends(world, spec):
     with pytest.raises(Refused, match="the deadline of the job is in 58s, and its limit is 1m: give a later one"):
         world.submit(1, spec(deadline_s=160.0, duration_s=60.0))
