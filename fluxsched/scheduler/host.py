@@ -72,6 +72,8 @@ KEPT_MAX = 200_000
 """Messages kept with which no more are read. Questions behind a backlog of jobs are found and answered at once; the
 jobs themselves would be kept as well once they are handled.
 """
+HANDLED_MIN = 512
+"""Messages handled in a turn whose time went into reading as many as it may: 10 ms, or a burst would starve them."""
 SLICE_MESSAGES = 16
 """Messages handled between two looks at the clock."""
 LEAVE_S = 3.0
@@ -240,18 +242,17 @@ class SchedulerHost:
     def _take(self, until_s: float) -> bool:
         """Pass received messages to the session, which answers questions; then have it handle the rest in order."""
         session, monotonic_s = self.session, self._turns.clock.monotonic_s
-        begun_s, most = monotonic_s(), min(KEPT_MAX, session.kept + READ_MAX)
+        most = min(KEPT_MAX, session.kept + READ_MAX)
         while session.kept < most and (arrivals := self._client.receive(RECEIVE_MAX)):
             for frames in arrivals:
                 for message in unpack_bundle(decode(frames)):
                     self._receive(message)
-        is_more, now_s = session.kept >= most, monotonic_s()
-        until_s = max(
-            until_s, now_s + (now_s - begun_s)
-        )  # in a burst as long as reading took: neither starves the other
+        is_more = session.kept >= most
+        least = HANDLED_MIN if is_more else 0
         while session.has_work:
             self._perform(session.work(SLICE_MESSAGES))
-            if monotonic_s() >= until_s:
+            least -= SLICE_MESSAGES
+            if least <= 0 and monotonic_s() >= until_s:
                 return session.has_work or is_more
         if self._client.lost is not None:
             self.end(f"the instance is gone: {self._client.lost}")

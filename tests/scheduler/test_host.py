@@ -29,7 +29,7 @@ from fluxsched.sched.policies.backfill import Easy, Fifo
 from fluxsched.sched.policy import Option, Wake
 from fluxsched.sched.registry import make
 from fluxsched.scheduler import host as host_module
-from fluxsched.scheduler.host import KEPT_MAX, LEAVE_S, READ_MAX, RECEIVE_MAX, SchedulerHost
+from fluxsched.scheduler.host import HANDLED_MIN, KEPT_MAX, LEAVE_S, READ_MAX, RECEIVE_MAX, SchedulerHost
 from fluxsched.scheduler.main import settled
 from fluxsched.scheduler.session import SessionState
 from fluxsched.system.files import user_name
@@ -171,6 +171,11 @@ async def test_a_question_overtakes_a_burst_and_the_burst_keeps_its_order():
 async def test_a_question_behind_a_long_backlog_does_not_wait_for_it():
     denied, _ = await in_a_burst(BURST - 1)
     assert denied < READ_MAX // 2
+
+
+async def test_a_burst_is_handled_while_it_is_read():
+    denied, _ = await in_a_burst(BURST - 1)
+    assert denied >= HANDLED_MIN, "its first turns read as much as they may, which takes all of their time"
 
 
 async def test_no_more_is_read_than_can_be_kept(monkeypatch):
