@@ -360,7 +360,7 @@ BOOKINGS = (
         'row |= {"reservation": True, "users": list(self.users)}', "pass",
     ),
     Sabotage(
-        "start jobs too late for their deadline", "fluxsched.jobs.lifecycle:Lifecycle.due",
+        "start jobs too late for their deadline", "fluxsched.jobs.lifecycle:Lifecycle.give_up",
         "self.fail(job, kind, f\"it {over} {by}{limit}\")", "pass",
     ),
     Sabotage(
