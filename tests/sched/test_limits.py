@@ -8,7 +8,7 @@ from tests.sched.site import Bench, limit, lowered, make_r, size_of, spec
 
 REMEMBERED = dict.fromkeys(
     ("SHAPES_MAX", "VERDICTS_MAX", "CHOICES_MAX", "PREPARED_MAX", "FITTING_MAX", "ROOMS_MAX", "GAINS_MAX", "NEEDS_MAX",
-     "ALLOWED_MAX", "SCALES_MAX"), 2,
+     "ALLOWED_MAX", "SCALES_MAX", "GRANTS_CACHED_MAX"), 2,
 )  # fmt: skip
 JOBS = 16
 LEAVES = Topology.parse([{"name": "a", "hosts": "n[0-3]"}, {"name": "b", "hosts": "n[4-7]"}])
