@@ -340,20 +340,23 @@ class Allocation:
             self._lifecycle.enqueue(job)
         return self._lifecycle.end()
 
-    def move_end(self, jobid: int, expiration_s: float, outage: str) -> list[Effect]:
+    def move_end(self, jobid: int, expiration_s: float, outage: str, now_s: float) -> list[Effect]:
         """Have a running job end at the begin of an outage, or, without one, as before; its scheduler is asked.
 
-        No effect where it cannot be asked now.
+        Without a scheduler it is settled, since the next one hears of it at its hello. No effect while a scheduler
+        takes over the jobs, or is asked already.
         """
         job = self._jobs.get_active(jobid)
         link = self._lifecycle.links.serving(job.queue.group)
-        if job.state is not RUN or job.expiration_asked_s is not None or link is None or not link.ready:
+        if job.state is not RUN or job.expiration_asked_s is not None or (link is not None and not link.ready):
             return []
         job.expiration_asked_s, job.asked_for_outage = expiration_s, outage
+        if link is None:
+            return self.expiration_answered(jobid, None, now_s)
         return [ToScheduler(link.scheduler, ExpirationRequest(jobid, expiration_s))]
 
     def expiration_answered(self, jobid: int, error: str | None, now_s: float) -> list[Effect]:
-        """Return the answer to an ExpirationRequest; the caller passes None for ENOSYS too (RFC 27: as though
+        """Take the answer to an ExpirationRequest; the caller passes None for ENOSYS too (RFC 27: as though
         successful).
         """
         job = self._jobs.active.get(jobid)

@@ -292,11 +292,6 @@ class JobEffects:
             if answer is not None and answer.errnum not in (0, errno.ENOSYS):
                 error = (answer.payload or b"refused").decode(errors="replace")
             self.perform(self.manager.allocation.expiration_answered(jobid, error, self.now_s))
-            executor = self._running.get(jobid)
-            if executor is not None:
-                expiration_s = self.manager.jobs.get(jobid).expiration_s
-                self._limits.arm(jobid, expiration_s)
-                executor.limit(jobid, expiration_s)
 
         self._router.call(peer, "sched.expiration", framing.pack(proposed), answered)
 
@@ -323,6 +318,11 @@ class JobEffects:
             executor.kill(jobid, signum, grace_s)
 
     def _update_done(self, one: effect.UpdateDone) -> None:
+        executor = self._running.get(one.jobid)
+        if executor is not None:
+            expiration_s = self.manager.jobs.get(one.jobid).expiration_s
+            self._limits.arm(one.jobid, expiration_s)
+            executor.limit(one.jobid, expiration_s)
         for request in self.updates.pop(one.jobid, ()):
             if one.error is None:
                 self.after_commit(request.respond)

@@ -39,7 +39,8 @@ LOOK_MAX_S = 3600.0
 """The wall clock is looked at so often at least while an outage is ahead, since it may be set."""
 
 ASK_AGAIN_S = 2.0
-"""Time after which schedulers are asked again to have a job end at another time: they may be away, or busy with it."""
+"""Time after which schedulers are asked again to have a job end at another time: they may be starting, or busy with it.
+"""
 
 
 class MovedEnds:
@@ -76,7 +77,7 @@ class MovedEnds:
             self._some_moved |= bool(outage)
             if expiration_s != job.expiration_s:
                 is_open = self._some_moved = True
-                self._effects.perform(manager.allocation.move_end(job.id, expiration_s, outage))
+                self._effects.perform(manager.allocation.move_end(job.id, expiration_s, outage, now_s))
         if is_open:
             self._again = self._turns.after(ASK_AGAIN_S, self._move)
 

@@ -415,6 +415,20 @@ def test_a_running_jobs_expiration_changes_when_the_scheduler_agrees(world, r_of
         world.do("update", 1, {"attributes.system.duration": 1})
 
 
+def test_a_jobs_end_is_moved_for_an_outage_although_no_scheduler_is_there(world, r_of):
+    world.run(1, r_of("0", starttime_s=100.0, expiration_s=160.0))
+    assert world.do("move_end", 1, 130.0, "upd") == [ToScheduler("sched", ExpirationRequest(1, 130.0))]
+    assert world.do("move_end", 1, 130.0, "upd") == [], "it is asked already"
+    world.do("scheduler_lost", "sched")
+    world.do("move_end", 1, 130.0, "upd")
+    assert world.contexts(1, "resource-update") == [{"expiration": 130.0, "outage": "upd", "before": 160.0}]
+    (taken_over,) = world.manager.allocation.hello("next")
+    assert taken_over.R["execution"]["expiration"] == 130.0
+    assert world.do("move_end", 1, 140.0, "upd") == [], "it has heard of another end, and takes over the jobs"
+    world.do("ready", "next", None)
+    assert world.do("move_end", 1, 140.0, "upd") == [ToScheduler("next", ExpirationRequest(1, 140.0))]
+
+
 @pytest.mark.parametrize(
     ("expiration_s", "duration_s", "is_allowed"),
     [(160.0, 59, True), (160.0, 60, True), (160.0, 61, False), (160.0, 0, False), (0.0, 60, True), (0.0, 0, True)],

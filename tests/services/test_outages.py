@@ -131,6 +131,21 @@ async def test_with_end_jobs_running_jobs_end_at_its_begin(world):
     await client.cancel(other)
 
 
+async def test_with_end_jobs_running_jobs_end_while_there_is_no_scheduler(world):
+    site = await world.instance(fake="1x4")
+    client = await world.client(site)
+    jobid = await client.submit(Jobspec.from_command(["sleep", "600"], duration_s=900.0))
+    async with asyncio.timeout(60):
+        while not (await client.running())["jobs"]:
+            await asyncio.sleep(0.01)
+    (module,) = [each["name"] for each in (await client.rpc("module.list"))["mods"] if each["name"].startswith("sched")]
+    await client.rpc("module.remove", {"name": module})
+    await client.add_outage("0", time.time() + 0.2, time.time() + 300.0, name="upd", end_jobs=True)
+    ended = await client.wait(jobid)
+    assert (await moved(client, jobid, 1))["outage"] == "upd"
+    assert ended["exception_type"] == "timeout"
+
+
 async def test_a_reservation_is_for_the_jobs_that_name_it(world):
     site = await world.instance(fake="3x4", schedulers=("easy",))
     client = await world.client(site)
