@@ -4,13 +4,14 @@ Law: the resource module decides what is due; here it is called when it is, as t
 off early, since the wall clock was set back, is set again.
 
 An outage with `end_jobs` moves the expiration of each running job that crosses it to its begin: when it is planned or
-changed, and at its begin those that crossed it all the same. If the outage no longer crosses the job, since it was
-called off or changed, the job gets back the expiration that it had; one that a user has set meanwhile is its own.
+changed, when the job starts or grows, which its scheduler may have decided before it was told, and at its begin. If the
+outage no longer crosses the job, since it was called off or changed, the job gets back the expiration that it had; one
+that a user has set meanwhile is its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from fluxsched.core.idset import Idset
@@ -53,6 +54,11 @@ class MovedEnds:
         self._again: Timer | None = None
         self._seen: tuple[Outages, float] = NO_OUTAGES, -inf
         self._some_moved = True  # a restart restores those
+        self._ending = NO_OUTAGES
+        """Outages that end jobs."""
+        self._started: list[int] = []
+        """Jobs that hold more, and were not looked at since."""
+        effects.add_listener(self)
 
     def look(self) -> None:
         """Move what is to be moved, if outages have changed, begun or ended."""
@@ -60,26 +66,43 @@ class MovedEnds:
         seen = outages.value, outages.next_s
         if seen[0] is not self._seen[0] or seen[1] != self._seen[1]:
             self._seen = seen
+            self._ending = Outages([each for each in seen[0].all if each.ends_jobs])
             effects, now_s = self._effects, self._turns.wall_s
             effects.perform(effects.manager.requests.reservations.change(seen[0], now_s))
-            if self._some_moved or any(each.ends_jobs for each in outages.value.all):
-                self._move()
+            if self._some_moved or self._ending.all:
+                self._move_all()
 
-    def _move(self) -> None:
+    def held(self, jobid: int, ranks: Idset) -> None:
+        """Look at the job after this turn: it may have been granted before its scheduler knew of an outage."""
+        if self._ending.all:
+            if not self._started:
+                self._turns.post(self._move_started)
+            self._started.append(jobid)
+
+    def unheld(self, released: Sequence[tuple[int, Idset]]) -> None:
+        """See `HoldingListener`."""
+
+    def _move_started(self) -> None:
+        started, self._started = self._started, []
+        active = self._effects.manager.jobs.active
+        self._move([active[jobid] for jobid in started if jobid in active])
+
+    def _move_all(self) -> None:
         if self._again is not None:
             self._again.cancel()
         self._again, self._some_moved = None, False
-        known = Outages([each for each in self._module.outages.value.all if each.ends_jobs])
-        now_s, is_open = self._turns.wall_s, False
-        manager = self._effects.manager
-        for job in [one for one in manager.jobs.active.values() if one.state is RUN]:
-            expiration_s, outage = wanted_end(job, known, now_s)
+        self._move(self._effects.manager.jobs.active.values())
+
+    def _move(self, jobs: Iterable[Job]) -> None:
+        manager, now_s, is_open = self._effects.manager, self._turns.wall_s, False
+        for job in [one for one in jobs if one.state is RUN]:
+            expiration_s, outage = wanted_end(job, self._ending, now_s)
             self._some_moved |= bool(outage)
             if expiration_s != job.expiration_s:
                 is_open = self._some_moved = True
                 self._effects.perform(manager.allocation.move_end(job.id, expiration_s, outage, now_s))
-        if is_open:
-            self._again = self._turns.after(ASK_AGAIN_S, self._move)
+        if is_open and self._again is None:
+            self._again = self._turns.after(ASK_AGAIN_S, self._move_all)
 
 
 def wanted_end(job: Job, outages: Outages, now_s: float) -> tuple[float, str]:

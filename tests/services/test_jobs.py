@@ -168,6 +168,18 @@ async def test_a_client_follows_the_size_of_a_job(world):
     assert [one async for one in stream] == []
 
 
+async def test_a_job_that_gets_a_target_of_an_outage_that_ends_jobs_is_to_end(world):
+    site = await world.bare(fake="4x2")
+    sched, user, jobid = await started(world, site)
+    outage = {"targets": "2", "from": time.time(), "for": 600.0, "end_jobs": True}
+    await user.ok("resource.outage-add", outage)
+    # its scheduler has decided before it was told of the outage
+    assert await sched.ok("job-manager.sched-grow", {"id": jobid, "R": r_of("2")}) is None
+    asked = await sched.request()
+    assert (asked.topic, asked.payload["id"]) == ("sched.expiration", jobid)
+    assert asked.payload["expiration"] <= time.time()
+
+
 async def test_a_target_that_a_job_gets_again_before_it_is_stored_that_it_left_it_remains_held(world):
     site = await world.bare(fake="4x2")
     sched, user, jobid = await started(world, site)
