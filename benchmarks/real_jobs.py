@@ -235,7 +235,7 @@ def measure_beside(options: argparse.Namespace, uri: str) -> None:
 def measure_latency(uri: str, count: int, directory: Path) -> None:
     """Print the time from a submit to the first instruction of the task, of single jobs on an idle instance."""
     stamp = directory / "begun"
-    command = [sys.executable, "-S", "-E", "-c", f"import time; open({str(stamp)!r}, 'w').write(repr(time.time()))"]
+    command = ["sh", "-c", f"date +%s.%N > {stamp}"]  # which begin at once, as an interpreter of Python does not
     alone: list[float] = []
     through: list[float] = []
     with fluxsched.connect_sync(uri) as h:
