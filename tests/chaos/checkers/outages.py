@@ -142,6 +142,8 @@ class Outages(Checker):
         if call.topic == "resource.acquire" and call.actor.startswith(SCHEDULER_PREFIX):
             self._tell(call, payload, errnum)
             return
+        if call.topic == "job-manager.sched-hello" and not errnum:  # its end may have been moved while there was none
+            self._expires_s[payload["id"]] = payload["R"]["execution"]["expiration"] or inf
         written = self._reloads.pop(call, ())
         self._set.answered(call, errnum, self.now_s)
         if errnum:
