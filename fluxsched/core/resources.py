@@ -636,6 +636,11 @@ class ResourceSet:
         )
 
 
+def parse_rlite(obj: object) -> ResourceSet:
+    """Return the resources of an R_lite: without hosts, properties and times. Raises InvalidValue."""
+    return ResourceSet(parse_entries(obj).entries)
+
+
 def _join_hosts(left: ResourceSet, right: ResourceSet) -> Hostlist:
     if not left.entries:
         return right.nodelist

@@ -29,8 +29,7 @@ from fluxsched.config.values import OutageSettings
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.quantities import parse_duration
-from fluxsched.core.resources import ResourceSet
-from fluxsched.core.rlite import parse_entries
+from fluxsched.core.resources import parse_rlite
 from fluxsched.core.text import printable, with_path
 from fluxsched.errors import FluxschedError, InvalidValue, RPCError
 from fluxsched.flux.handle import (
@@ -390,7 +389,7 @@ class Bridge:
         elif request.topic == "sched.expiration":
             self._compat.check_expiration()
         elif request.topic == "sched.free" and self._options.log_level >= LOG_DEBUG:  # it takes longer than to free it
-            given = ResourceSet(parse_entries(read.R.execution.R_lite).entries)
+            given = parse_rlite(read.R.execution.R_lite)
             name = format_f58(read.id, ascii=self._handle.ascii)
             self._log(LOG_DEBUG, free(name, given.summary(), read.final))
         return False

@@ -24,8 +24,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.resources import GroupChange, ResourceSet
-from fluxsched.core.rlite import parse_entries
+from fluxsched.core.resources import GroupChange, ResourceSet, parse_rlite
 from fluxsched.errors import FluxschedError, InvalidValue, Refused, RemoteProtocolError, RPCError
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.protocol.messages.instance import (
@@ -568,20 +567,20 @@ def answered(
 
 
 def _blocks_of(rlite: Any) -> Blocks:
-    """Return the blocks of R_lite; hosts and times of R do not matter. Raises InvalidValue."""
+    """Return the blocks of R_lite. Raises InvalidValue."""
     if type(rlite) is list and len(rlite) == 1 and "amounts" not in rlite[0] and rlite[0]["rank"].isdigit():
         return _blocks_on_one(rlite[0]["rank"], *rlite[0]["children"].items())
-    return blocks_in(ResourceSet(parse_entries(rlite).entries))
+    return blocks_in(parse_rlite(rlite))
 
 
 @lru_cache(FREES_CACHED_MAX)
 def _blocks_on_one(rank: str, *children: tuple[str, str]) -> Blocks:
     """Return the blocks of one target: short jobs have the same few again and again."""
-    return blocks_in(ResourceSet(parse_entries([{"rank": rank, "children": dict(children)}]).entries))
+    return blocks_in(parse_rlite([{"rank": rank, "children": dict(children)}]))
 
 
 def _ranks(R: dict[str, Any]) -> Idset:  # noqa: N803 - RFC 20's name
-    return ResourceSet(parse_entries(R["execution"]["R_lite"]).entries).ranks
+    return parse_rlite(R["execution"]["R_lite"]).ranks
 
 
 # ---- saving of account history

@@ -37,7 +37,7 @@ LAWS = (
     Sabotage(
         "the scheduler shall process frees of what was subtracted", f"{_SESSION}._free",
         "_blocks_of(job.R.execution.R_lite)",
-        "blocks_in(ResourceSet(parse_entries(job.R.execution.R_lite).entries).restrict(self._acquired()))",
+        "blocks_in(parse_rlite(job.R.execution.R_lite).restrict(self._acquired()))",
     ),
     Sabotage(
         "what becomes free shall be released", "fluxsched.sched.engine.held_jobs:HeldJobs.freed",
