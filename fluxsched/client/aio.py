@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
@@ -79,21 +78,16 @@ class Stream:
         self._handle = handle
         self._topic = topic
         self.matchtag = 0
-        self._answers: deque[Answer] = deque()
-        self._arrived = asyncio.Event()
+        self._answers: asyncio.Queue[Answer] = asyncio.Queue()
         self._ended = False
 
     def __call__(self, answer: Answer) -> None:
         """Append an answer that has arrived, and wake the reader."""
-        self._answers.append(answer)
-        self._arrived.set()
+        self._answers.put_nowait(answer)
 
     async def next(self) -> Answer:
         """Wait for the next response and return it."""
-        while not self._answers:
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self._answers.popleft()
+        return await self._answers.get()
 
     def __aiter__(self) -> AsyncIterator[Object]:
         return self

@@ -15,7 +15,6 @@ import ipaddress
 import os
 import re
 import ssl
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -285,7 +284,8 @@ class RMClient:
             if credentials is None
             else grpc.aio.secure_channel(str(address), credentials, OPTIONS)
         )
-        self._outboxes: dict[str, _Outbox] = {}
+        self._outboxes: dict[str, asyncio.Queue[Any]] = {}
+        """Messages to be written, in order, by kind; None is the end."""
         self._tasks: list[asyncio.Task[None]] = []
         self._calls: list[Any] = []
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -313,7 +313,7 @@ class RMClient:
                 response_deserializer=method.response.FromString,
             )()
             self._calls.append(call)
-            outbox = self._outboxes[kind] = _Outbox()
+            outbox = self._outboxes[kind] = asyncio.Queue()
             self._tasks += [
                 asyncio.create_task(self._write(call, outbox)),
                 asyncio.create_task(self._read(call, kind, take)),
@@ -323,12 +323,12 @@ class RMClient:
         """Send a message on the stream of its kind; without a stream it is forgotten."""
         outbox = self._outboxes.get(kind)
         if outbox is not None:
-            outbox.put(request)
+            outbox.put_nowait(request)
 
     async def leave(self) -> None:
         """Half-close all streams, which ends our registration in order, and close the channel."""
         for outbox in self._outboxes.values():
-            outbox.put(None)
+            outbox.put_nowait(None)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=LEAVE_S)
         await self.close()
@@ -341,7 +341,7 @@ class RMClient:
         self._tasks.clear()
         await self._channel.close()
 
-    async def _write(self, call: Any, outbox: _Outbox) -> None:
+    async def _write(self, call: Any, outbox: asyncio.Queue[Any]) -> None:
         try:
             while (request := await outbox.get()) is not None:
                 await call.write(request)
@@ -360,21 +360,3 @@ class RMClient:
     def _end(self, why: str) -> None:
         if not self.ended.done():
             self.ended.set_result(why)
-
-
-class _Outbox:
-    """Messages to be written, in order; None is the end."""
-
-    def __init__(self) -> None:
-        self._kept: deque[Any] = deque()
-        self._changed = asyncio.Event()
-
-    def put(self, request: Any) -> None:
-        self._kept.append(request)
-        self._changed.set()
-
-    async def get(self) -> Any:
-        while not self._kept:
-            self._changed.clear()
-            await self._changed.wait()
-        return self._kept.popleft()
