@@ -495,7 +495,7 @@ def _write_page(study: Study, path: Path | None) -> None:
 
 
 EXPORT_WINDOW = 64
-"""Lookups under way."""
+"""Records of jobs that are asked for at a time."""
 
 
 @contextmanager

@@ -539,7 +539,7 @@ def _changed(
 
 
 class _StatusScreen:
-    """Targets on a terminal."""
+    """Table of `resource status --watch`, asked for anew when something has changed."""
 
     def __init__(self, handle: InstanceHandle, rows: Rows, output: Output) -> None:
         self._handle = handle

@@ -598,7 +598,6 @@ class ClusterConnection(InstanceCalls):
         self._lost: Callable[[str], None] | None = lost
         self._outbox: list[Message] = []
         self.received = 0
-        """Number of messages received."""
         turns.attach(client.start)
 
     def ask(self, topic: str, payload: object, answered: TakeAnswer, *, streaming: bool = False) -> int:

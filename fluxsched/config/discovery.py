@@ -95,7 +95,7 @@ CORES_MAX = 1 << 12
 """Cores of one host: the largest machines have 1,024 hardware threads."""
 
 GPUS_MAX = 1 << 8
-"""GPUs of one host."""
+"""GPUs of one host: the largest servers have 16."""
 
 TEST_SIZE_MAX = 1 << 14
 """Targets that represent this one machine: 16,384, the size that our figures are measured at."""

@@ -46,10 +46,10 @@ log = logger("output")
 
 @dataclass(frozen=True, slots=True)
 class ForwardLimits:
-    """Limits of sending output."""
+    """Limits of output that is sent before the instance has answered."""
 
     piece_bytes: int = 64 << 10
-    """Bytes in one message."""
+    """Bytes of output in one message, at the most."""
     job_credit_bytes: int = 1 << 20
     """Bytes of one job that the instance has not answered: 20 MB/s at an instance that takes 50 ms to answer."""
     credit_bytes: int = 4 << 20
@@ -465,7 +465,6 @@ class OutputReceiver:
             file.close()
 
     def close(self) -> None:
-        """Close all files."""
         for jobid in list(self._shared):
             self.end(jobid)
 
@@ -573,7 +572,6 @@ class _SharedFile:
         return self.stored(name)
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._fd)
         os.close(self._account)
 

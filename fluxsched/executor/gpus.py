@@ -80,7 +80,6 @@ class GpuSampler:
             self._timer = self._turns.after(SAMPLE_S, self._ask)
 
     def close(self) -> None:
-        """Sample no more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -396,7 +396,6 @@ class Streams:
             os.write(fd, f"fluxsched: {text}\n".encode())
 
     def close(self) -> None:
-        """Close all descriptors."""
         self._close_own()
         for fd in self._shared.values():
             os.close(fd)

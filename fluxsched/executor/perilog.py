@@ -226,7 +226,7 @@ class PerilogJob:
 
     launch: JobLaunch
     resources: ResourceSet
-    """All that it holds."""
+    """All that the job holds, on all hosts."""
     is_waiting: bool = True
     """True before its tasks are started."""
     is_ending: bool = False

@@ -268,7 +268,6 @@ class JobResult(msgspec.Struct, frozen=True, gc=False):
 
 COMPLETED: Final = "COMPLETED"
 RESULTS: Final = (COMPLETED, "FAILED", "CANCELED", "TIMEOUT")
-"""Names of all results."""
 _RESULTS = {"cancel": "CANCELED", "timeout": "TIMEOUT", "timelimit": "TIMEOUT"}
 
 

@@ -84,7 +84,7 @@ Tracer = Callable[[str, Message], None]
 LINE_CHARS_MAX = 280
 """A line where no terminal says how wide it is; an R of a large machine would fill the file."""
 HIDDEN = "(hidden)"
-"""Replacement for an environment."""
+"""Text in place of the environment of a job, which may have secrets."""
 _TASK_DATA = ("job-manager.input", "job-manager.output", "job-info.lookup", "job-info.eventlog-watch", "shell-")
 """Topics of what tasks read and write, and of records as text, in which nothing can be hidden: their size is shown."""
 

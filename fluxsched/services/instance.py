@@ -341,7 +341,7 @@ class AgentService:
 
 
 class MetricsService:
-    """Service of `instance.metrics`."""
+    """Service of `instance.metrics`: figures of all parts, read when they are asked for."""
 
     def __init__(
         self,

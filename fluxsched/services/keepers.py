@@ -97,7 +97,6 @@ class KeeperConnections:
         return list(self._by_host)
 
     def close(self) -> None:
-        """End all connections."""
         for connection in list(self._by_host.values()):
             connection.close()
 

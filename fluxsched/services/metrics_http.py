@@ -162,7 +162,6 @@ class MetricsServer:
         self._text = text
         self._request_s = request_s
         self.open = 0
-        """Number of open connections."""
         self._server: asyncio.Server | None = None
         self.refused = 0
         """Connections that were one too many."""
@@ -178,7 +177,6 @@ class MetricsServer:
         return f"http://{f'[{host}]' if ':' in host else host}:{where[1]}/metrics"
 
     async def close(self) -> None:
-        """Close the listening socket."""
         if self._server is not None:
             self._server.close()
 

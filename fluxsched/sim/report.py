@@ -65,7 +65,7 @@ Reasons = dict[tuple[str, str], list[int | str]]
 
 
 JOBS, WAITS, MACHINE, SCHEDULER = "Jobs", "Waits", "Machine", "Scheduler"
-"""Groups of figures."""
+"""Groups of figures: the headings under which a report has them."""
 
 LESS, MORE = -1, 1
 """Which of two policies is better by a figure, where it says so."""

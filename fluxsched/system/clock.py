@@ -98,7 +98,7 @@ def secret_token() -> str:
 
 
 RandomSource = random.Random
-"""Source of random numbers."""
+"""Source of random numbers, handed to each part that needs one."""
 
 
 def seeded(seed: int) -> RandomSource:

@@ -464,7 +464,6 @@ class ExitWatch:
         self._ended()
 
     def close(self) -> None:
-        """Stop watching the process."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)

@@ -318,7 +318,6 @@ class Restarts:
         self._again: Timer | None = None
 
     def begin(self) -> None:
-        """Start the process."""
         self._again = None
         self._begun_s = self._turns.clock.monotonic_s()
         self._start()

@@ -201,7 +201,6 @@ ListOrder = Literal[
     "newest", "active", "id", "state", "userid", "name", "queue", "bank", "ntasks", "nnodes", "ncores", "t_submit",
     "waited", "runtime", "duration", "urgency", "priority",
 ]  # fmt: skip
-"""Orders of a list."""
 
 
 class ListRequest(Payload, frozen=True):
