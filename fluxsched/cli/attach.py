@@ -51,7 +51,7 @@ class Forwarder:
         self._source = source
         self._any = self.ended = False
         self._unsure_bytes = 0
-        """Of what was sent and is not answered."""
+        """Bytes that were sent and are not answered."""
 
     @property
     def fd(self) -> int | None:

@@ -102,7 +102,7 @@ SET_URGENCY = Act("job-manager.urgency", "change the urgency of", "changed the u
 
 
 def raise_refusals(faults: Sequence[tuple[int, FluxschedError]]) -> None:
-    """One error that names each job that refused, and why."""
+    """Raise one error that names each job that refused, and why."""
     texts = []
     for jobid, error in faults[:NAMED_MAX]:
         text, name = str(error), jobid_text(jobid)
@@ -262,7 +262,7 @@ def wait(handle: InstanceHandle, asked: JobSelection, verbose: bool, as_json: bo
 
 
 def wait_for(handle: InstanceHandle, jobids: Sequence[int], verbose: bool = False, as_json: bool = False) -> int:
-    """Tell how each job ends, as it ends; the highest exit status."""
+    """Report each job as it ends; return the highest exit status."""
     if not jobids:
         return 0
     seen: set[int] = set()
@@ -279,7 +279,7 @@ def wait_for(handle: InstanceHandle, jobids: Sequence[int], verbose: bool = Fals
 
 
 def _ended(result: Mapping[str, Any], verbose: bool, as_json: bool, seen: set[int]) -> int:
-    """Several attempts of one job may be waited for, and their end is one."""
+    """Report the end of a job once, though several of its attempts may be waited for; return its exit status."""
     if as_json:
         print_stream([result])
         return exit_status(result)

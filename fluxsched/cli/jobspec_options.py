@@ -152,7 +152,7 @@ UNSATISFIABLE = "unsatisfiable"
 """`attributes.system.unsatisfiable`: `wait` if the job is to wait although it could never run so far."""
 
 PLACES = ("task", "node", "job")
-"""For what each an amount can be asked."""
+"""Units that an amount may be asked for: each task, each node, or the whole job."""
 
 Asked = tuple[str, str, int]
 """An amount that is asked for: one of PLACES, the kind, and how much."""
@@ -282,7 +282,7 @@ def amounts_for(place: str, requests: Iterable[Sequence[Asked]]) -> dict[str, in
 
 
 def parse_preemptible_after(text: str) -> float:
-    """Seconds; never is said by leaving the option out."""
+    """Return the time in seconds. Raises InvalidValue for infinity, which is said by leaving the option out."""
     seconds = parse_duration(text)
     if seconds == inf:
         raise InvalidValue(f"{text!r} means never: leave the option out, then the job is not preempted")
@@ -298,7 +298,7 @@ def parse_copies(text: str) -> Idset:
 
 
 def parse_events(text: str) -> list[str]:
-    """Return the events that the user is to be told of."""
+    """Return the events of which the user is to be notified. Raises InvalidValue."""
     events = text.split(",")
     if wrong := [event for event in events if event not in NOTIFY_EVENTS]:
         raise InvalidValue(not_among(wrong, NOTIFY_EVENTS))
@@ -306,7 +306,7 @@ def parse_events(text: str) -> list[str]:
 
 
 def notify_from(options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what the options say of telling the user, as a jobspec has it; None for nothing."""
+    """Return the notifications that the options ask for, as a jobspec has them; None for none."""
     command, events = options["notify_command"], {"on": options["notify_on"]} if options["notify_on"] else {}
     if options["notify"] and command is not None:
         raise click.UsageError("give --notify or --notify-command: a command may write to a terminal, too")

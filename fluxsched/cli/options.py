@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from fluxsched.core.idset import Idset
 
 TIMEOUT_S = 0.5
-"""Completion has to be faster than typing."""
+"""Time that the instance has to answer a completion (seconds), which must be faster than typing."""
 
 OFFERED_MAX = 1000
-"""A longer list is not readable; typing another letter narrows it."""
+"""Words offered at a time: a longer list is not readable, and typing another letter narrows it."""
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -54,7 +54,7 @@ def _ask(ctx: click.Context, topic: str, payload: dict[str, Any] | None = None) 
 
 
 def _fitting(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """Words as they are: one that is unsafe on a terminal would not be the same once escaped."""
+    """Return the words that are safe on a terminal: others would not be the same once escaped."""
     fitting = [CompletionItem(word) for word in words if word.startswith(incomplete) and printable(word) == word]
     return fitting[:OFFERED_MAX]
 
@@ -80,7 +80,7 @@ def complete_jobids(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def complete_targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Hosts and sets of targets; in a list, the one that is being typed."""
+    """Return hosts and sets of targets that complete the last one in a list."""
     from fluxsched.core.hostlist import Hostlist
 
     done, comma, last = incomplete.rpartition(",")
@@ -98,12 +98,12 @@ def complete_targets(ctx: click.Context, param: click.Parameter, incomplete: str
 
 
 def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Files, completed by the shell."""
+    """Have the shell complete the name of a file."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def complete_policies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Policies by name; a path is completed as a file."""
+    """Return names of policies; a path is completed as that of a file."""
     if "/" in incomplete or incomplete.startswith("."):
         return [CompletionItem(incomplete, type="file")]
     from fluxsched.config.policies import known_policies
@@ -499,7 +499,7 @@ def read_text(name: str, option: str) -> str:
 
 
 def parse_value(text: str) -> Any:
-    """JSON where it is JSON, else the text itself."""
+    """Return the value of a JSON text, and any other text as it is. Raises InvalidValue."""
     try:
         return json.loads(text)
     except RecursionError:

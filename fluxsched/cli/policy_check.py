@@ -25,8 +25,7 @@ IMPORT_S = 10.0
 """Time that a policy may take to be imported and made (seconds)."""
 
 SILENT_S = CASE_S + 30.0
-"""Time that a case may take which the child itself could not end (seconds): it deals with signals, or never leaves C.
-"""
+"""Time for a case that the child could not end itself (seconds): a policy may handle signals, or never leave C code."""
 
 MADE, CASE, VERDICT, FAULT, DONE = "made", "case", "verdict", "fault", "done"
 

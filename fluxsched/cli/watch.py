@@ -46,7 +46,7 @@ class Scroll(NamedTuple):
 
 
 _EVERYTHING = 1 << 30
-"""Lines beyond any table."""
+"""More lines than any table has."""
 _PAGE_UP, _PAGE_DOWN, _START, _END = Scroll(0, -1), Scroll(0, 1), Scroll(-_EVERYTHING), Scroll(_EVERYTHING)
 SCROLLS: Mapping[bytes, Scroll] = {
     b"\x1b[A": Scroll(-1), b"\x1bOA": Scroll(-1), b"k": Scroll(-1),
@@ -230,7 +230,7 @@ def _show(handle: InstanceHandle, begin: Callable[[], Screen]) -> int:
 
 
 def _keep_drawing(handle: InstanceHandle, begin: Callable[[], Screen], keys: PressedKeys, shown: list[str]) -> None:
-    """Until a q, the end of all that is watched, or of the instance; `shown` are the lines of the last table."""
+    """Draw until a q is typed, or all that is watched, or the instance, has ended; `shown` gets the last lines."""
     while True:
         try:
             return _draw_while_connected(handle, begin(), keys, shown)
@@ -287,7 +287,7 @@ class News:
         return bool(self._changed)
 
     def taken(self) -> list[int]:
-        """Their ids; nothing is left."""
+        """Return the ids of these jobs, and forget them."""
         changed, self._changed = self._changed, {}
         return list(changed)
 
@@ -472,7 +472,7 @@ def _status_lines(handle: InstanceHandle, rows: Rows, output: Output) -> int:
 
 
 def _wait(handle: InstanceHandle, news: MachineNews) -> bool:
-    """Until there is something new, and it is time to ask; False if nothing more will come."""
+    """Wait until something is new and it is time to ask; return False if nothing more will come."""
     until_s = SystemClock.monotonic_s() + ASKED_EVERY_S
     while not news.is_due or SystemClock.monotonic_s() < until_s:
         if news.changes.is_over:
@@ -529,7 +529,7 @@ def _all_ranks(rows: Sequence[ResourceRow]) -> Idset:
 def _changed(
     now: Mapping[tuple[object, ...], ResourceRow], known: Mapping[tuple[object, ...], ResourceRow], asked: Idset
 ) -> list[ResourceRow]:
-    """Of each row the targets that were not in it before."""
+    """Return the rows that have new targets, with these targets alone."""
     found = []
     for labels, row in now.items():
         before = known[labels].ranks if labels in known else EMPTY

@@ -116,7 +116,7 @@ class _Job:
         self.is_full = False
         """True if the instance had no room for its last piece: then only one is sent at a time."""
         self.then: Callable[[], None] | None = None
-        """Function that is called once all is stored of a job whose tasks have ended."""
+        """Function to be called once the tasks have ended and all that they wrote is stored."""
         self.is_seen = False
         """True if all files were looked at after the tasks had ended."""
         self.retry: Timer | None = None

@@ -25,13 +25,13 @@ from fluxsched.sched.registry import inner_option
 MODULE = "sched-fluxsched"
 
 FLUX_MIN = (0, 88)
-"""The first with Python broker modules in a process of their own, which is what ours is."""
+"""First version with Python broker modules in a process of their own, as ours is."""
 
 PRIORITY = 200
-"""Above every scheduler that comes with Flux or Fluxion (50 to 100): the highest is the default one."""
+"""Priority above those of Flux's and Fluxion's schedulers (50 to 100): the highest is the default one."""
 
 TIMEOUT_S = 60.0
-"""A Flux command that takes longer hangs."""
+"""Time after which a Flux command is taken to hang (seconds)."""
 
 HOME = str(Path(__file__).parents[2])
 """Directory of the package that this file belongs to."""

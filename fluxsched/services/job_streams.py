@@ -91,7 +91,7 @@ class _Task:
 
 
 class TaskOutput:
-    """Reads what a job's tasks write, wherever the last bite ended, `chunk_bytes` at a time."""
+    """Reads what a job's tasks write, from where the last piece ended, `chunk_bytes` at a time."""
 
     def __init__(self, directory: Path, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._directory = str(directory)

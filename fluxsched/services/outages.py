@@ -37,7 +37,7 @@ from fluxsched.services.resource import ResourceService, outage_lines
 from fluxsched.system.loop import Timer, Turns
 
 LOOK_MAX_S = 3600.0
-"""The wall clock is looked at so often at least while an outage is ahead, since it may be set."""
+"""Longest time between two looks at the wall clock, which may be set, while an outage is ahead (seconds)."""
 
 ASK_AGAIN_S = 2.0
 """Time after which schedulers are asked again to have a job end at another time: they may be starting, or busy with it.

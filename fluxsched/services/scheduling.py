@@ -43,7 +43,7 @@ FEASIBILITY_S = 1.0
 """Maximum time until a scheduler must report whether a job could ever run (seconds); ours answer within milliseconds.
 """
 ANNOTATIONS_BYTES_MAX = 256
-"""Longer ones are one job's own."""
+"""Longer annotations are not shared between jobs."""
 ANSWER = framing.QuickReader(framing.with_raw(msg.AllocResponse, "annotations"), "R")
 
 
@@ -251,7 +251,7 @@ class SchedulingService:
         group = wanted.group
         if group == DEFAULT_GROUP and self.scheduler_of(group) is None and len(self._groups) == 1:
             group = next(iter(self._groups.values()))[0]  # there are no other accounts to ask for
-        self._forward(request, group, framing.pack(wanted))  # of what came, only what was understood
+        self._forward(request, group, framing.pack(wanted))  # packed anew: fields that were not understood stay behind
 
     def _sched_plan(self, request: RpcRequest) -> None:
         wanted = request.payload(PlanRequest)

@@ -242,7 +242,7 @@ class SlowQuestion:
             self._task.add_done_callback(lambda _: self._late())
 
     async def close(self) -> None:
-        """Wait for it no more."""
+        """Cancel the request that is under way."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -708,7 +708,7 @@ class JobsFeed:
             await handle.rpc("job-manager.running", {"targets": targets, "max_entries": 1})
 
     async def _until_due(self, handle: Asking, happened: object, end_s: float) -> None:
-        """Until something has happened, or it is time anyway."""
+        """Wait until something has happened, at the longest until `end_s`."""
         loop = asyncio.get_running_loop()
         while not self._is_due.is_set() and loop.time() < end_s:
             if await self._figures.happened(handle) != happened:
@@ -729,7 +729,7 @@ class KnownReason(NamedTuple):
 
 
 class JobReasons:
-    """Why jobs wait of which the list says nothing: the scheduler tells a reason only to the first ones of a queue.
+    """Reasons of waiting jobs that have none in the list: schedulers report reasons only of the first jobs of a queue.
 
     `late`: see `SlowQuestion`.
     """
@@ -871,7 +871,7 @@ class JobFeed:
         return found
 
     async def _tell_first(self, listener: FeedListener) -> None:
-        """With what it has printed so far: a page without script shows nothing else."""
+        """Send the first snapshot, with what the job has printed so far: a page without script shows nothing else."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._printed.wait(), WAIT_S)
         self._is_told = True
@@ -1022,7 +1022,7 @@ def _spelled_out(text: str, kept: str) -> str:
 
 GROUPS_EVERY_S = 1.0
 HOLDERS_MAX = 20
-"""Jobs that are named of those that keep targets from leaving."""
+"""Maximum number of jobs named in a group as those that keep targets from leaving."""
 
 
 class GroupsQuestion:
@@ -1089,7 +1089,7 @@ QUEUES_EVERY_S = 3.0
 QUEUE_JOBS_MAX = 100
 """Waiting jobs of a queue, its first ones, whose reasons are counted: a scheduler has to explain each."""
 HELD_JOBS_MAX = 1000
-"""Running jobs of which it is summed up what the queues hold, where that has a limit."""
+"""Maximum number of running jobs whose nodes and cores are summed up by queue."""
 NOT_ONLINE = ("offline", "lost")
 """States of targets that are not online."""
 ACCOUNT_POLICY = "fair"

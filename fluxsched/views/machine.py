@@ -55,7 +55,7 @@ WORDS: tuple[str, ...] = tuple([state.word for state in STATES])
 USED = USABLE
 """The states of a target that works: the share of its cores in use says more than they do."""
 PARTLY_SIGN = "a"
-"""The sign of a target of whose cores some are in use, some free."""
+"""Sign of a target that has cores in use and free ones."""
 _BY_WORD = {state.word: state for state in STATES}
 
 
@@ -192,7 +192,7 @@ class LiveMachine:
         return [{**row, "hosts": named(Idset.parse(row["targets"]))} for row in rows]
 
     def limits_of(self, ranks: Idset) -> list[str]:
-        """Return for each drain and planned outage of some of these targets a text."""
+        """Return a text for each drain and planned outage of some of these targets."""
         return [
             text(row)
             for rows, text in ((self.drained, drain_text), (self.outages, outage_text))
@@ -419,13 +419,13 @@ TROUBLES = tuple([state.word for state in STATES if state.word not in USED])
 """The other kinds, gravest first."""
 KINDS = (*LEVELS, *TROUBLES)
 TROUBLE_SHARE = 8
-"""Of so many targets in one place one in trouble is enough to show it."""
+"""Number of targets in one place among which one in trouble suffices to show the place as in trouble."""
 TOGETHER_MAX = 1 << 17
 """Targets in one place at most."""
 TERMINAL = {"used-25": 66, "used-50": 67, "used-75": 68}
 """Colours of 256 between those of free and allocated."""
 _NONE = 0xFF
-"""No target is in that place: the last line of a section."""
+"""Level of a place without a target, which the last line of a section may have."""
 _ALLOCATED = len(LEVELS) - 1
 
 
@@ -617,7 +617,7 @@ def _kinds(machine: LiveMachine) -> bytes:
 
 
 def _levels(entries: Sequence[Entry], cores: int, ranks: Idset) -> Iterator[tuple[int, Idset]]:
-    """Yield the levels of these targets, of each of which so many cores are in use, with the targets of each level."""
+    """Yield levels with their targets: of these targets, each of which has `cores` cores in use."""
     for entry in entries:
         part = ranks & entry.ranks
         if part:
