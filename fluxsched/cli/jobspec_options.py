@@ -84,13 +84,13 @@ def split_templates(environment: Mapping[str, str]) -> tuple[dict[str, str], dic
     )
 
 
-def edited_environment(base: Mapping[str, str], rules: Iterable[str], depth: int = 0) -> dict[str, str]:
+def edited_environment(base: Mapping[str, str], rules: Iterable[str]) -> dict[str, str]:
     """Return `base` with rules applied in order: `-PATTERN`, `^FILE`, `NAME=VALUE` or `PATTERN` (flux-submit(1), ENV
     RULES).
 
     Raises InvalidValue naming the rule that is wrong, OSError for a file that cannot be read.
     """
-    return _edited(dict(base), base, rules, depth)
+    return _edited(dict(base), base, rules, 0)
 
 
 def _edited(made: dict[str, str], base: Mapping[str, str], rules: Iterable[str], depth: int) -> dict[str, str]:

@@ -41,7 +41,7 @@ from fluxsched.executor.wire import UNSENT_BYTES_MAX, VERSION
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import NORESPONSE, STREAMING, decode, encode, make_request
 from fluxsched.protocol.messages.instance import KeeperConnectRequest, KeeperMessages
-from fluxsched.system.clock import Clock, SystemClock
+from fluxsched.system.clock import SystemClock
 from fluxsched.system.files import temporary_directory
 from fluxsched.system.log import exception_text, logger, set_up_logging
 from fluxsched.system.loop import Faults, Turns
@@ -81,16 +81,14 @@ class GuardLimits:
 class KeeperGuard:
     """Starts keepers, one after the other."""
 
-    def __init__(
-        self, serve: Callable[[Path], int], host: str, limits: GuardLimits | None = None, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, serve: Callable[[Path], int], host: str, limits: GuardLimits | None = None) -> None:
         """`serve` is the keeper of `host`, to be called in a process of its own with the scratch directory; returns the
         exit status, 0 if there is to be no further keeper. It unblocks AWAITED when it is ready to be ended by SIGTERM.
         """
         self._serve = serve
         self._host = host
         self._limits = GuardLimits() if limits is None else limits
-        self._clock: Clock = SystemClock() if clock is None else clock
+        self._clock = SystemClock()
         self._scratch, self._owner = scratch_directory()
         self._keeper = 0
         self._asked_s: float | None = None

@@ -23,7 +23,7 @@ from fluxsched.executor import wire as msg
 from fluxsched.executor.base import Reports, ResumedJob, StoreOutput
 from fluxsched.executor.cleanup import LEFT
 from fluxsched.executor.hosts import HostsExecutor
-from fluxsched.executor.proxy import LIMITS, GivenJob, KeeperExecutor, KeeperLimits, KeeperLink
+from fluxsched.executor.proxy import GivenJob, KeeperExecutor, KeeperLink
 from fluxsched.executor.proxy import log as keeper_log
 from fluxsched.executor.relay import HostRelay, RelayServer
 from fluxsched.executor.wire import VERSION
@@ -65,17 +65,14 @@ class RemoteKeeper(KeeperExecutor):
     def __init__(
         self, turns: Turns, reports: Reports, output: StoreOutput, name: str, present: Callable[[bool], None],
         lost: Callable[[], None], kill_timeout_s: float, orphan_timeout_s: float, *, outlives: bool,
-        silent_s: float = SILENT_S, margin_s: float = MARGIN_S, limits: KeeperLimits = LIMITS,
-        relay: HostRelay | None = None, hooks: TurnHooks | None = None,
+        silent_s: float = SILENT_S, margin_s: float = MARGIN_S, relay: HostRelay | None = None,
+        hooks: TurnHooks | None = None,
     ) -> None:  # fmt: skip
         """`relay` has the clients on the host; None if these are not served. `present` is called with True when jobs
         may be started on the host, with False when it is unknown what runs there; `lost` when its keeper has stayed
         away until its lease had ended, and each time that it has again.
         """
-        super().__init__(
-            turns, reports, NoKeepers(name), kill_timeout_s, outlives=outlives, limits=limits, output=output,
-            hooks=hooks,
-        )  # fmt: skip
+        super().__init__(turns, reports, NoKeepers(name), kill_timeout_s, outlives=outlives, output=output, hooks=hooks)
         self._name = name
         self._present = present
         self._on_lost = lost

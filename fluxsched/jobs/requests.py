@@ -54,7 +54,6 @@ from fluxsched.jobs.states import (
     UpdateDone,
     with_memo,
 )
-from fluxsched.jobs.table import shell_status
 from fluxsched.protocol.messages.jobs import ExpirationRequest, PrioritizeRequest
 
 JOBS_ACTIVE_MAX = 1 << 20
@@ -157,7 +156,6 @@ class Requests:
         note: str,
         userid: int | None,
         now_s: float,
-        wait_status: int | None = None,
         ranks: Idset | None = None,
     ) -> list[Effect]:
         """Return an exception (RFC 21): severity 0 ends the job, 1-7 are only logged.
@@ -186,7 +184,7 @@ class Requests:
             raise LimitExceeded(f"{job.title} has {EXCEPTIONS_MAX} exceptions already: no more are logged")
         self._lifecycle.begin(now_s)
         if severity == 0:
-            self._lifecycle.fail(job, type, note, userid=userid, wait_status=wait_status)
+            self._lifecycle.fail(job, type, note, userid=userid)
         else:
             self._lifecycle.log_exception(job, type, severity, note, userid=userid)
         return self._lifecycle.end()
@@ -441,8 +439,6 @@ class Execution:
         if job.status is not None:
             raise InvalidTransition(f"job {jobid}: finished twice")
         self._lifecycle.begin(now_s)
-        if job.fatal is not None and (cause := job.fatal.get("wait_status")) is not None:
-            status = shell_status(cause)  # RFC 21: that of the root cause replaces the largest one
         self._lifecycle.log_finish(job, status, usage)
         if release:
             self._lifecycle.release(job, None)

@@ -118,10 +118,9 @@ class Sessions:
     def __iter__(self) -> Iterator[Session]:
         return iter(self._of.values())
 
-    def of(self, acquirer: Hashable, group: str | None) -> list[Session]:
-        """Return the acquisitions of a peer, or its one of `group`."""
-        mine = [session for session in self if session.acquirer == acquirer]
-        return [session for session in mine if group in (None, session.group)]
+    def of(self, acquirer: Hashable) -> list[Session]:
+        """Return the acquisitions of an acquirer."""
+        return [session for session in self if session.acquirer == acquirer]
 
     def open(self, acquirer: Hashable, group: str | None, typed: bool, usable: Idset) -> None:
         """Begin an acquisition, and send its first response.

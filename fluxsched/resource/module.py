@@ -248,13 +248,13 @@ class ResourceModule:
         self._moves.settle(targets, now_s)
         return self._done(targets, now_s)
 
-    def disconnect(self, acquirer: Hashable, now_s: float, group: str | None = None) -> list[ResourceEffect]:
-        """Record that a peer is lost, or cancels its acquire of `group`: its groups are free again, running jobs stay.
+    def disconnect(self, acquirer: Hashable, now_s: float) -> list[ResourceEffect]:
+        """Record that an acquirer is lost, or cancels: its groups are free again, running jobs stay.
 
         Jobs on what it had still to release are raised exceptions by the instance, since it cannot any more.
         """
         touched = EMPTY
-        for session in self._sessions.of(acquirer, group):
+        for session in self._sessions.of(acquirer):
             self._sessions.close(session)
             self._raise_for(session)
             text = f"acquire of group {session.group!r} ended"

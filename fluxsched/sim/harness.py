@@ -470,7 +470,6 @@ class Harness:
         machine: str,
         begin_s: float = BEGIN_S,
         running: Sequence[HelloResponse] = (),
-        fair: FairSettings = FAIR,
         plugins: Sequence[Plugin] = (),
     ) -> None:
         self.jobs: dict[int, HarnessJob] = {}
@@ -484,9 +483,9 @@ class Harness:
         self.ranks = resources.ranks
         self._all = {rank: _masks(resources, rank) for rank in resources.ranks}
         self.truth = GroundTruth(dict(self._all), lambda: self.system.module.usable(DEFAULT_GROUP))
-        self.checker = Checker(deepcopy(policy), self.truth, self._first, rate_of(policy, fair))
+        self.checker = Checker(deepcopy(policy), self.truth, self._first, rate_of(policy, FAIR))
         self.system = System(
-            self, resources, self.checker, {}, [DEFAULT_GROUP], {}, begin_s, running=running, sharing=SharedBy(fair),
+            self, resources, self.checker, {}, [DEFAULT_GROUP], {}, begin_s, running=running, sharing=SharedBy(FAIR),
             plugins={"": plugins} if plugins else None,
         )  # fmt: skip
 

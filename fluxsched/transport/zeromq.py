@@ -551,12 +551,10 @@ class ZmqClient:
 class BlockingClient:
     """A client that waits, for commands. Every call raises Disconnected once the server is gone, or it was closed."""
 
-    def __init__(
-        self, endpoint: str, *, message_limit_bytes: int = MESSAGE_BYTES_MAX, keys: KeyPair | None = None
-    ) -> None:
+    def __init__(self, endpoint: str, *, keys: KeyPair | None = None) -> None:
         self._pump = dealer(endpoint, None, keys)
         self.endpoint = endpoint
-        self._message_limit_bytes = _outgoing_limit(message_limit_bytes, keys)
+        self._message_limit_bytes = _outgoing_limit(MESSAGE_BYTES_MAX, keys)
         self._ended = False
         self._supposed = _supposed(endpoint, keys)
 

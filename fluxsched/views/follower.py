@@ -50,7 +50,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
@@ -98,9 +97,9 @@ Connect = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 @asynccontextmanager
-async def guest_handle(uri: str | None, key: str | os.PathLike[str] | None) -> AsyncIterator[AsyncHandle]:
+async def guest_handle(uri: str | None) -> AsyncIterator[AsyncHandle]:
     """Connect, and give up all rights but those of a guest without an account; an instance without that is refused."""
-    async with AsyncHandle(uri, key=key) as handle:
+    async with AsyncHandle(uri) as handle:
         await handle.rpc("instance.renounce", timeout_s=ANSWERED_WITHIN_S)
         yield handle
 
@@ -358,16 +357,9 @@ class Follower:
     It is made and used within one running event loop.
     """
 
-    def __init__(
-        self,
-        uri: str | None = None,
-        *,
-        key: str | os.PathLike[str] | None = None,
-        connect: Connect | None = None,
-        as_guest: bool = False,
-    ) -> None:
+    def __init__(self, uri: str | None = None, *, connect: Connect | None = None, as_guest: bool = False) -> None:
         make = guest_handle if as_guest else AsyncHandle
-        self._connection = KeptConnection(connect or (lambda: make(uri, key=key)), self)
+        self._connection = KeptConnection(connect or (lambda: make(uri)), self)
         self._figures = Figures()
         self._channels: dict[str, Channel] = {}
         self._ending: set[asyncio.Task[None]] = set()

@@ -113,8 +113,8 @@ class Harness:
     def release(self, who, group, targets):
         return self._call("release", who, group, ids(targets), self.now_s)
 
-    def disconnect(self, who, group=None):
-        return self._call("disconnect", who, self.now_s, group)
+    def disconnect(self, who):
+        return self._call("disconnect", who, self.now_s)
 
     def drain(self, targets, reason="bad", mode=None, user="ann", until_s=inf):
         return self._call("drain", ids(targets), reason, mode, user, self.now_s, until_s)
