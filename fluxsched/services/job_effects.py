@@ -58,6 +58,7 @@ from fluxsched.store.jobs import (
     JobspecRow,
     Parts,
     ended_count,
+    id_list,
     known_parts,
     last_jobid,
     oldest_ended,
@@ -616,10 +617,10 @@ class JobCounts:
 
 LOOK_S = 10.0
 """Interval of checking whether jobs have become too many or too old (seconds)."""
-PAUSE_S = 0.1
+PAUSE_S = 0.05
 """Pause between two pieces of work (seconds)."""
-PIECE_JOBS = 256
-"""Jobs removed at a time: 8 ms of the writer, and 2,500 jobs a second, or 200 million a day."""
+PIECE_JOBS = 128
+"""Jobs removed at a time, 1.5 ms of the writer, for which others wait: 2,500 jobs a second, or 200 million a day."""
 
 
 class JobHistory:
@@ -665,8 +666,7 @@ class JobHistory:
         finally:
             self._is_looking = bool(gone)
         if gone:
-            directories = [spool_directory(self._effects.settings.spool, jobid) for jobid in gone]
-            self._background.run(partial(_remove, directories), partial(self._forget, gone))
+            self._background.run(partial(_remove, self._effects.settings.spool, gone), partial(self._forget, gone))
 
     def _found(self) -> list[int]:
         """Return the next jobs that are too many or too old."""
@@ -683,9 +683,9 @@ class JobHistory:
             self._effects.forget_parts(parts)
         for jobid in jobids:
             self._effects.manager.jobs.forget(jobid)
-            self._store.remove("job_log", (jobid,))
-        for part in parts:
-            self._store.remove("part", (part,))
+        self._store.remove("job_log", (id_list(jobids),))
+        if parts:
+            self._store.remove("part", (id_list(parts),))
         self._store.change("fewer are counted")
         self._count -= len(jobids)
         log.debug("%d jobs that ended long ago are forgotten", len(jobids))
@@ -693,6 +693,6 @@ class JobHistory:
         self._look_in(PAUSE_S)
 
 
-def _remove(directories: Sequence[Path]) -> None:
-    for directory in directories:
-        shutil.rmtree(directory, ignore_errors=True)
+def _remove(spool: Path, jobids: Sequence[int]) -> None:
+    for jobid in jobids:
+        shutil.rmtree(spool_directory(spool, jobid), ignore_errors=True)

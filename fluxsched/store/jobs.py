@@ -112,7 +112,7 @@ def read_ended(read: Query, jobids: Sequence[int], damaged: Callable[[DamagedJob
     Their jobspecs lack the large parts.
     """
     wanted = "SELECT value AS jobid FROM json_each(?)"
-    return _rows(read, wanted, (encode(jobids),), lambda row, ended: row.bare(), damaged)
+    return _rows(read, wanted, (id_list(jobids),), lambda row, ended: row.bare(), damaged)
 
 
 def ended_count(read: Query) -> int:
@@ -134,12 +134,17 @@ def last_jobid(read: Query) -> int:
 
 def parts_of_only(read: Query, jobids: Sequence[int]) -> list[int]:
     """Return the parts to which these jobs refer and no others."""
-    several = f"({', '.join(map(str, jobids))})"
+    several = "(SELECT value FROM json_each(?1))"
     parts = f"SELECT {{0}} AS part FROM job_log WHERE jobid IN {several} AND {{0}}"
     others = f"SELECT 1 FROM job_log WHERE {{0}} = part AND {{0}} AND jobid NOT IN {several}"
     unshared = " AND ".join(f"NOT EXISTS ({others.format(column)})" for column in PART_COLUMNS)
     union = " UNION ".join(parts.format(column) for column in PART_COLUMNS)
-    return [part for (part,) in read(f"SELECT part FROM ({union}) WHERE {unshared}", ())]
+    return [part for (part,) in read(f"SELECT part FROM ({union}) WHERE {unshared}", (id_list(jobids),))]
+
+
+def id_list(ids: Sequence[int]) -> str:
+    """Return ids for a statement with `json_each`: JSON as text, since SQLite may take bytes for JSON of its own."""
+    return encode(ids).decode()
 
 
 def known_parts(read: Query) -> tuple[list[tuple[int, bytes]], int]:

@@ -311,9 +311,10 @@ DELETES = {
     "saved": "DELETE FROM saved WHERE kind = ? AND key = ?",
     "process": "DELETE FROM process WHERE jobid = ?",
     "journal": "DELETE FROM journal WHERE seq <= (SELECT max(seq) FROM journal) - ?",
-    "job_log": "DELETE FROM job_log WHERE jobid = ?",
-    "part": "DELETE FROM part WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM job_log WHERE environment = ?1) "
-    "AND NOT EXISTS (SELECT 1 FROM job_log WHERE files = ?1)",
+    "job_log": "DELETE FROM job_log WHERE jobid IN (SELECT value FROM json_each(?))",
+    "part": "DELETE FROM part WHERE id IN (SELECT value FROM json_each(?)) "
+    "AND NOT EXISTS (SELECT 1 FROM job_log WHERE environment = part.id AND environment) "
+    "AND NOT EXISTS (SELECT 1 FROM job_log WHERE files = part.id AND files)",
     "sample": "DELETE FROM sample WHERE step = ? AND t >= ? AND t < ?",
     "run": "DELETE FROM run WHERE seen < ?",
     "interval": "DELETE FROM interval WHERE ended < ? OR (id <= ? AND ended NOTNULL)",
@@ -321,6 +322,9 @@ DELETES = {
     "lease": "DELETE FROM lease WHERE jobid = ?",
     "leased": "DELETE FROM leased WHERE name = ?",
 }
+"""Statements that delete rows by their key, those of many jobs and parts (a JSON list of ids) at once, since each
+statement asks for the interpreter's lock.
+"""
 STATEMENTS = {
     "add usage up": ADD_USAGE_UP,
     "all is counted": ALL_IS_COUNTED,

@@ -38,9 +38,11 @@ from fluxsched.store.jobs import (
     compressed,
     ended_last,
     expanded,
+    id_list,
     known_parts,
     pack_events,
     pack_resources,
+    parts_of_only,
     read_active,
     read_ended,
     read_events,
@@ -49,6 +51,7 @@ from fluxsched.store.jobs import (
 )
 from fluxsched.store.repair import salvage
 from fluxsched.store.schema import prepare
+from fluxsched.store.store import DELETES
 
 # Rows of jobs: what is read is what was written, and what many have in common is there once.
 
@@ -257,6 +260,26 @@ def test_a_part_that_was_forgotten_is_stored_again(database):
     submit(database, parts, 2, spec("a", environment=ENVIRONMENT))
     ((second,),) = database.execute("SELECT id FROM part").fetchall()
     assert second > first
+
+
+@pytest.mark.parametrize("table", ["job_log", "part"])
+def test_the_removal_of_some_jobs_looks_at_no_others(database, table):
+    """A search for further jobs with a part once read all rows of all jobs, 60 ms for 100,000 of them."""
+    plan = [row[-1] for row in database.execute(f"EXPLAIN QUERY PLAN {DELETES[table]}", (id_list([1, 2]),))]
+    assert [step for step in plan if step.startswith("SCAN") and "json_each" not in step] == []
+
+
+def test_of_the_parts_of_removed_jobs_those_stay_that_others_have(database):
+    parts, own = parts_of(database), {"OWN": "x" * 200}
+    script = {"script": {"data": "sleep 1\n" * 100, "mode": 33152}}
+    submit(database, parts, 1, spec("a", environment=ENVIRONMENT, files=script))
+    submit(database, parts, 2, spec("a", environment=own, files=script))
+    submit(database, parts, 3, spec("a", environment=ENVIRONMENT))
+    assert len(gone := parts_of_only(database.execute, [1, 2])) == 2
+    for table, removed in (("job_log", [1, 2]), ("part", [1, 2, 3])):
+        database.execute(DELETES[table], (id_list(removed),))
+    assert count(database) == 1, f"all but the environment of job 3: {gone}"
+    assert read_job(database.execute, 3)["jobspec"] == spec("a", environment=ENVIRONMENT)
 
 
 def test_of_too_many_parts_the_latest_are_found_again(database, monkeypatch):
