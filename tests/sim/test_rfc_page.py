@@ -58,7 +58,3 @@ def test_every_key_and_every_change_is_explained():
     for do in _PLAIN:
         assert re.search(rf"^\|.*`{do}`.*\|", PAGE, re.MULTILINE), do
         assert any(json.loads(line)["do"] == do for line in examples("site: step")) or do in ("offline", "online")
-
-
-def test_no_line_is_longer_than_the_house_allows():
-    assert max(map(len, PAGE.splitlines())) <= 125

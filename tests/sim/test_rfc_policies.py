@@ -110,7 +110,3 @@ def test_its_commands_are_there():
         words = line.removeprefix("$ fluxsched ").split()
         done = CliRunner().invoke(main, [*words[: 2 if words[0] == "policy" else 1], "--help"])
         assert done.exit_code == 0, line
-
-
-def test_no_line_of_text_is_longer_than_the_house_allows():
-    assert max(len(line) for line in PAGE.splitlines() if not line.startswith("|")) <= 125
