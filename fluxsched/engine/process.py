@@ -316,7 +316,7 @@ class _Gathering:
         self._reported[process] = 0
 
     def _look(self) -> int:
-        """Read what has been printed; return the number of processes of which reports may still come."""
+        """Read what has been printed; return the number of processes that may still send reports."""
         starting = 0
         for process in list(self.processes):
             is_alive = process.is_alive()
@@ -350,7 +350,7 @@ class _Gathering:
         return "; ".join([*self.faults, *said][:TAIL_LINES])
 
     def without_idle(self) -> list[EngineProcess]:
-        """End the processes of which no host has reported; return the others."""
+        """End the processes that no host has reported from; return the others."""
         idle = [process for process in self.processes if not self._reported[process]]
         end_processes(idle, 0.0)
         return [process for process in self.processes if process not in idle]

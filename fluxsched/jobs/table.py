@@ -87,7 +87,7 @@ class EndedIds:
 
     @property
     def oldest(self) -> int:
-        """The id of the job that ended first of those kept, of which there is one."""
+        """The id of the kept job that ended first; there must be one."""
         return self._ids[self._forgotten]
 
     def forget(self) -> None:

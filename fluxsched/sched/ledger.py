@@ -271,7 +271,7 @@ class Ledger:
             self._note_uncounted(allocation.jobid, allocation.on(words))
 
     def outside(self, down: Idset) -> list[JobAllocation]:
-        """Return the allocations of which a part may be on these ranks, or on some that no pool counts."""
+        """Return the allocations that may have a part on these ranks, or on ranks that no pool counts."""
         words = {at for at, _ in words_of(down.mask)} | {rank >> WORD_SHIFT for rank in self._uncounted}
         jobids = set().union(*[self._by_word.get(at, set()) for at in words])
         return [self.allocations[jobid] for jobid in sorted(jobids)]

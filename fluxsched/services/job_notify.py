@@ -68,7 +68,7 @@ printf 'To: %s\nSubject: %s\n\n%s\n' "$FLUXSCHED_USER" "$FLUXSCHED_NOTE" "$FLUXS
 
 
 class JobNotification(NamedTuple):
-    """Event of a job of which its user is to be notified, with the variables that say what has happened."""
+    """Event that is to be reported to the user of a job, with the variables that describe it."""
 
     jobid: int
     event: str

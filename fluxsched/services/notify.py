@@ -58,7 +58,7 @@ class NotifyProgram:
         self._lines: deque[bytes] = deque()
         self._queued_bytes = 0
         self._rest = b""
-        """Rest of a line of which a part is written."""
+        """Rest of a line that is partly written."""
         self._missing = 0
         """Events that were dropped since the program was told of such."""
         self._is_writing = False

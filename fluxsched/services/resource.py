@@ -470,7 +470,7 @@ def _reason_lines(reasons: DrainReasons) -> tuple[DrainReason, ...]:
 
 
 def part_lines(drains: Iterable[tuple[Idset, PartDrain]], grants: Grants) -> list[PartDrainInfo]:
-    """Return the drains of parts; `draining` are those of which jobs hold some."""
+    """Return the drains of parts; `draining` are those with cores or GPUs that jobs hold."""
     cores, gpus = grants.busy("core"), grants.busy("gpu")
 
     def is_held(rank: int, parts: Children) -> bool:

@@ -448,7 +448,7 @@ PAST_EVERY_S = 60.0
 SEEN_EVERY_S = 120.0
 """Twice the interval at which an instance notes that it runs (seconds)."""
 PAST_JOBS_MAX = 10_000
-"""Jobs that ended since, and ran at a time in the past, of which the machine of then is made."""
+"""Maximum number of jobs, ended since, that are shown as running at a time in the past."""
 
 
 class PastQuestion:

@@ -271,7 +271,7 @@ class Deadline:
 
 
 class BoundedConnections:
-    """Connections of which at most so many are kept, the oldest first: those of strangers, and those of guests."""
+    """Connections of strangers, or of guests: with more than `most`, the oldest one is ended."""
 
     def __init__(self, most: int) -> None:
         self.most = most

@@ -162,7 +162,7 @@ REFUSED_BYTES_MAX = 4096
 STYLES: Final = ("", "Hard", "Soft")
 STATEAWARE_DISABLED: Final = "application.stateaware.disable"
 CREATE_FORCED: Final = "application.create.force"
-"""The tag of an application of which something runs already: it is not refused for want of a queue."""
+"""Tag of an application that runs something already: it is not refused for want of a queue."""
 
 
 class ApplicationReader:

@@ -655,8 +655,8 @@ class Reserved(NamedTuple):
 class Timeline:
     """Steps from `now_s` on: `times` is when each begins.
 
-    `now` is what is free now, `ranks` are the targets that are looked at, and `stamp` says as of which change all that
-    is.
+    `now` is what is free now, `ranks` are the targets that are looked at, and `stamp` is the number of the
+    change after which all this was true.
 
     What jobs free is kept by time and target, and joined into a number when `given_by` is asked for it. `_most` is an
     upper bound of the free cores of each step, so that most steps need no number.

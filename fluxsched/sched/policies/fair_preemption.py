@@ -231,7 +231,7 @@ VICTIMS_MAX = 65_536
 """Running jobs that are looked at for one waiting job; if they do not suffice, none goes."""
 
 ESTIMATES_A_JOB: Final = 8
-"""Targets of which it takes as long to say what is lost there at least as to look at one job."""
+"""Number of targets whose least loss takes as long to estimate as it takes to look at one job."""
 
 LOOKED_AT_ONCE: Final = 2048
 """Number of running jobs looked at between two pauses: some milliseconds."""
@@ -290,7 +290,7 @@ class VictimSearch:
 
     @property
     def is_hopeless(self) -> bool:
-        """Return whether no account of which a job could be preempted is over its share."""
+        """Return whether no account with a job that could be preempted is over its share."""
         return not self._paths
 
     def go_on(self, what_if: WhatIfPreempted) -> bool:

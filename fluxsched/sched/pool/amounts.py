@@ -114,7 +114,7 @@ class InstanceCountables:
         return dict(self.totals).get(kind, 0) - self._used.get(kind, 0)
 
     def lacking(self, amounts: Amounts, *, ever: bool = False) -> Amounts:
-        """Return how much is free (with `ever`: exists) of each kind of which there is less than these amounts."""
+        """Return how much is free (with `ever`: exists) of each kind that falls short of these amounts."""
         if not amounts:
             return ()
         there = dict(self.totals) if ever else {kind: max(self.left(kind), 0) for kind, _ in amounts}
