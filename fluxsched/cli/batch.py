@@ -381,7 +381,7 @@ def _inside(address: str, jobid: int, command: tuple[str, ...], environment: Map
 
 
 def _ends(handle: InstanceHandle, jobid: int) -> Callable[[Any], None]:
-    """Return when the job has ended, having looked after what is beside it meanwhile."""
+    """Return a function that waits for the end of the job, and watches `beside` meanwhile."""
 
     def wait(beside: Any) -> None:
         for answer in handle.stream("job-manager.eventlog", {"id": jobid, "follow": True}, beside=beside):
@@ -392,7 +392,7 @@ def _ends(handle: InstanceHandle, jobid: int) -> Callable[[Any], None]:
 
 
 def _ended(handle: InstanceHandle, jobid: int) -> CommandFailed:
-    """Return the failure of an instance that ended before it was up; what it printed is more than a status."""
+    """Return the failure of an instance that ended before it was up, and print its output, which says more."""
     with suppress(RPCError):
         for piece in handle.stream("job-manager.output", {"id": jobid, "follow": False}):
             data = piece["data"]

@@ -301,7 +301,7 @@ def instances(output: Output) -> None:
 
 
 def go_to_parent(ctx: click.Context) -> None:
-    """Have this process, and what it starts, go to the parent of the instance that it would go to."""
+    """Have this process, and the programs that it starts, find the parent of the instance that they would find."""
     from fluxsched.client.find import local_uri_of, parent_of
 
     try:

@@ -569,7 +569,7 @@ def why(handle: InstanceHandle, jobid: int, as_json: bool) -> None:
 
 
 def _earliest(answer: dict[str, Any]) -> Iterator[str]:
-    """Yield the time, how long that is from now, and what it rests on; of these what is known."""
+    """Yield what is known of an earliest start: its time, how far off that is, and what it rests on."""
     from fluxsched.system.clock import SystemClock
 
     start_s = answer.get("earliest")

@@ -454,7 +454,7 @@ class ProgressLine:
 
 @contextmanager
 def working(text: str) -> Iterator[None]:
-    """Say on a terminal what is being done while it is, and take that away at its end."""
+    """Show on a terminal what is being done, and remove the text at the end."""
     if not sys.stderr.isatty():
         yield
         return

@@ -167,7 +167,7 @@ def clear_in_turns(
 
 
 class Clearing:
-    """Ends what is on record, a look at all processes a step."""
+    """Ends the processes on record; each step looks once at all processes."""
 
     def __init__(self, records: Mapping[int, object], clock: Clock, timeout_s: float, grace_s: float = 0.0) -> None:
         self.notes: dict[int, str] = {}

@@ -312,7 +312,7 @@ USER_FLAGS = SPOOL_FLAGS | os.O_NONBLOCK
 
 
 SHARED = "shared-"
-"""Prefix of the name, in a job's spool directory, of a file for what is to be in one that its hosts share."""
+"""Prefix of names in a job's spool directory: files whose content is to be in one that its hosts share."""
 
 
 def shared_files(spec: Jobspec) -> dict[str, str]:

@@ -99,7 +99,7 @@ class _Given:
         self._bytes = _encoded(NO_FLUX_LIBRARY)
 
     def encoded(self, given: dict[str, str | None]) -> dict[bytes, bytes]:
-        """Return it for all tasks, without what is left out. Raises InvalidValue."""
+        """Return the given environment as bytes, without the variables in LEFT_OUT. Raises InvalidValue."""
         if given != self._text:
             library = {} if FLUX_LIBRARY in given else NO_FLUX_LIBRARY
             found = _encoded({**library, **{name: value for name, value in given.items() if name not in LEFT_OUT}})

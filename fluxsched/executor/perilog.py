@@ -165,7 +165,7 @@ class HostPrograms:
     # -- reports ------------------------------------------------------------------------------------------------
 
     def _without_ours(self, reports: Reports) -> Reports:
-        """Return what the executor reports to: all but what is about programs is passed on."""
+        """Return the receiver of the executor's reports, which passes on those about jobs."""
 
         def divided(ours: Callable[..., None], others: Callable[..., None]) -> Callable[..., None]:
             def report(number: int, *about: Any) -> None:

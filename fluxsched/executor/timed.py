@@ -143,7 +143,7 @@ class TimedExecutor:
 # ---- jobs that are an instance
 
 MARGIN_S = 5.0
-"""Time beyond the grace time (seconds), in which it hears of it, and kills what has not ended."""
+"""Time beyond the grace time for an instance to be told, and to kill its jobs that have not ended (seconds)."""
 
 
 class NestedJobs:

@@ -229,7 +229,7 @@ class DropClient(KeeperMessage, frozen=True, tag="drop-client"):
 
 
 class RelayCredit(KeeperMessage, frozen=True, tag="relay-credit"):
-    """Credit: so much more of what clients say, or of what they are sent, has been taken over by the sender of this."""
+    """Credit: the sender of this has taken over so many more bytes of messages from clients, or to them."""
 
     size_bytes: int
 
