@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fluxsched.yunikorn.applications import (
     PLACEHOLDER_TIMEOUT_S,
@@ -27,7 +23,6 @@ from fluxsched.yunikorn.applications import (
     StateChanged,
     WaitsAsAny,
 )
-from tests.generated.share import examples
 
 TIMEOUT = "ResourceReservationTimeout"
 FOUR = (("vcore", 4),)
@@ -140,6 +135,16 @@ def test_the_ask_is_pending_again_when_its_placeholder_has_gone() -> None:
     assert one.state == "Completing"
 
 
+def test_asks_that_are_released_meanwhile_take_no_placeholder() -> None:
+    one = gang(4, 4)
+    for key in ("r", "s"):
+        one.gang_asked(real(key), 1, 0.0)
+    for key in ("r", "s"):
+        one.gang_unasked(key, 0, 1.0)
+    assert [one.placeholder_confirmed(uuid, 2.0)[0] for uuid in ("p0", "p1")] == [None, None]
+    assert (one.pending, one.allocations, one.state) == (0, 0, "Completing")
+
+
 def test_the_ask_takes_another_placeholder_when_its_own_has_gone() -> None:
     one = gang(4, 4)
     one.gang_asked(real("r"), 1, 0.0)
@@ -244,150 +249,3 @@ def test_each_placeholder_is_matched_with_few_asks(monkeypatch: pytest.MonkeyPat
     told = [one.placeholder_allocated(placeholder(f"u{at}")._replace(key=f"p{at}"), 0.0, 0.0) for at in range(100)]
     assert [others(each) for each in told] == [[PlaceholderReplaced(f"u{at}", f"r{at}")] for at in range(100)]
     assert len(looked_at) == 200  # when it came, and when it took one
-
-
-class Gangs(RuleBasedStateMachine):
-    """One application with a resource manager that does what it likes; the model keeps sets and counts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_s = 0.0
-        self.one = ApplicationProgress(0.0)
-        self.sizes: dict[str, int] = {}  # of placeholders that are held
-        self.ends: Counter[str] = Counter()
-        self.demands: dict[str, Consequence] = {}
-        self.placeholder_repeats = 0
-        self.waiting: Counter[str] = Counter()  # repeats of real asks with the gang
-        self.queued: Counter[str] = Counter()  # and in the queue
-        self.real_sizes: dict[str, int] = {}
-        self.real = 0
-        self.names = 0
-
-    @initialize(is_hard=st.booleans())
-    def add(self, is_hard: bool) -> None:
-        self.one = ApplicationProgress(0.0, placeholder_ask=(("vcore", 12),), execution_timeout_s=20.0, is_hard=is_hard)
-
-    def perform(self, told: Sequence[Consequence]) -> None:
-        for each in told:
-            match each:
-                case PlaceholderReplaced(uuid, key):
-                    assert self.real_sizes[key] <= self.sizes[uuid]
-                    assert uuid not in self.demands
-                    self.demands[uuid] = each
-                    self.waiting[key] -= 1
-                case PlaceholderTimedOut(uuid, _):
-                    assert uuid not in self.demands
-                    self.demands[uuid] = each
-                case WaitsAsAny(key, repeats):
-                    self.waiting[key] -= repeats
-                    self.queued[key] += repeats
-                case PendingAgain(key):
-                    self.waiting[key] += 1
-                case AsksTimedOut(only_placeholders, _):
-                    self.placeholder_repeats = 0
-                    if not only_placeholders:
-                        self.waiting.clear()
-                        self.queued.clear()
-                case _:
-                    pass
-
-    def new_name(self) -> str:
-        self.names += 1
-        return str(self.names)
-
-    @rule(repeats=st.integers(1, 3))
-    def ask_placeholders(self, repeats: int) -> None:
-        if self.one.state in ("Failing", "Failed", "Completed"):
-            return
-        self.placeholder_repeats = repeats
-        self.perform(self.one.placeholder_asked("ask-tg", "tg", FOUR, repeats, self.now_s))
-
-    @rule()
-    def release_placeholder_ask(self) -> None:
-        self.placeholder_repeats = 0
-        self.perform(self.one.placeholder_asked("ask-tg", "tg", FOUR, 0, self.now_s))
-
-    @rule(size=st.integers(1, 6))
-    def allocate_placeholder(self, size: int) -> None:
-        if not self.placeholder_repeats:
-            return
-        self.placeholder_repeats -= 1
-        uuid = self.new_name()
-        self.sizes[uuid] = size
-        self.perform(self.one.placeholder_allocated(placeholder(uuid, size), self.now_s, self.now_s))
-
-    @rule(size=st.integers(1, 6), repeats=st.integers(1, 3))
-    def ask(self, size: int, repeats: int) -> None:
-        if self.one.state in ("Failing", "Failed", "Completed"):
-            return
-        key = self.new_name()
-        self.real_sizes[key] = size
-        self.waiting[key] += repeats
-        self.perform(self.one.gang_asked(real(key, size, order=-len(key)), repeats, self.now_s))
-
-    @rule(data=st.data())
-    def release_ask(self, data: st.DataObject) -> None:
-        taking = {demand.key for demand in self.demands.values() if isinstance(demand, PlaceholderReplaced)}
-        keys = sorted(taking | {key for key in self.real_sizes if self.waiting[key] + self.queued[key]})
-        if keys:
-            key = data.draw(st.sampled_from(keys))
-            queued, self.waiting[key] = self.queued.pop(key, 0), 0
-            self.perform(self.one.gang_unasked(key, queued, self.now_s))
-
-    @rule(data=st.data())
-    def allocate(self, data: st.DataObject) -> None:
-        keys = sorted(+self.queued)
-        if keys:
-            self.queued[data.draw(st.sampled_from(keys))] -= 1
-            self.real += 1
-            self.perform(self.one.allocated(self.now_s))
-
-    @rule()
-    def release(self) -> None:
-        if self.real:
-            self.real -= 1
-            self.perform(self.one.released(self.now_s))
-
-    @rule(data=st.data(), gone=st.booleans())
-    def end_placeholder(self, data: st.DataObject, gone: bool) -> None:
-        """A demand is confirmed, or the placeholder goes with its node, whatever was demanded."""
-        uuids = sorted(self.sizes if gone else self.demands)
-        if not uuids:
-            return
-        uuid = data.draw(st.sampled_from(uuids))
-        demand = self.demands.pop(uuid, None)
-        del self.sizes[uuid]
-        self.ends[uuid] += 1
-        if not gone and isinstance(demand, PlaceholderReplaced):
-            key, told = self.one.placeholder_confirmed(uuid, self.now_s)
-            assert key in (demand.key, None)
-            self.real += key is not None
-            self.perform(told)
-        else:
-            self.perform(self.one.placeholder_gone(uuid, self.now_s))
-
-    @rule(delay_s=st.sampled_from([1.0, 10.0, 40.0]))
-    def wait(self, delay_s: float) -> None:
-        self.now_s += delay_s
-        self.perform(self.one.wake(self.now_s))
-        wake_s = self.one.next_wake_s
-        assert wake_s is None or wake_s > self.now_s
-
-    @invariant()
-    def everything_is_counted_once(self) -> None:
-        assert self.one.allocations == len(self.sizes) + self.real
-        assert self.one.pending == self.placeholder_repeats + self.waiting.total() + self.queued.total()
-        assert set(self.ends.values()) <= {1}
-        assert self.demands.keys() <= self.sizes.keys()
-
-    @invariant()
-    def nothing_is_left_of_what_has_ended(self) -> None:
-        if self.one.state in ("Completing", "Completed", "Failed"):
-            assert (self.one.pending, self.one.allocations) == (0, 0)
-        if self.one.state == "Failing":
-            assert self.demands.keys() == self.sizes.keys()
-            assert self.one.pending == 0
-
-
-TestGangs = Gangs.TestCase
-TestGangs.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)
