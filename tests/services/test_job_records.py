@@ -29,7 +29,7 @@ ENOENT = 2
 def _impatient(monkeypatch):
     monkeypatch.setattr(job_effects, "LOOK_S", 0.01)
     monkeypatch.setattr(job_effects, "PAUSE_S", 0.0)
-    monkeypatch.setattr(job_effects, "PIECE_JOBS", 3)
+    monkeypatch.setattr(job_effects, "ROUND_JOBS", 3)
 
 
 async def run(peer, jobspec):
@@ -112,7 +112,7 @@ async def test_the_file_is_used_again_and_does_not_grow_without_end(world, event
     assert pages[-1] <= pages[1] * 1.1, pages
 
 
-async def test_looks_that_wait_for_the_disk_together_count_what_is_removed_once(world):
+async def test_looks_that_wait_for_the_disk_together_count_what_is_removed_once(world, eventually):
     """The second found the same jobs, whose removal was not on disk yet; then too few were removed ever after."""
     site = await world.bare(fake="1x1")
     peer, waiting = world.second(site), list[Any]()
@@ -125,9 +125,9 @@ async def test_looks_that_wait_for_the_disk_together_count_what_is_removed_once(
     site.store.when_idle = lambda done, failed=None: waiting.append(done)
     for _ in range(2):
         looking._look()
-    for done in waiting:
-        done()
-    assert looking.count == remembered_before - 2
+    (choose,) = waiting
+    choose()
+    await eventually(lambda: looking.count == remembered_before - 2)
 
 
 def test_the_limits_have_defaults_and_a_lowest_value():
