@@ -5,8 +5,9 @@ jobspec); after that it only orders and holds back. Whether a job may be charged
 submission, too; it stays accepted, whatever becomes of its bank.
 
 `PriorityHeap` has the first job in O(log n), with lazy deletion in O(1). The heap may hold stale entries, the
-dictionary never does; an entry counts only if the dictionary holds an equal one. Stale entries are removed before they
-outnumber the live ones by much.
+dictionary never does; an entry counts only if the dictionary holds an equal one. The heap is made of the dictionary
+when the first job is asked for, and made anew before stale entries outnumber the live ones by much: a scheduler that
+takes all that wait needs none.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class PriorityHeap:
     __slots__ = ("_heap", "_live")
 
     def __init__(self) -> None:
-        self._heap: list[_Entry] = []
+        self._heap: list[_Entry] | None = None
         self._live: dict[int, _Entry] = {}
 
     def __len__(self) -> int:
@@ -50,20 +51,21 @@ class PriorityHeap:
         """Add the job, or give it another key."""
         entry = (key, jobid)
         self._live[jobid] = entry
-        heappush(self._heap, entry)
-        if len(self._heap) > 2 * len(self._live) + STALE_SLACK:
-            self._heap = list(self._live.values())
-            heapify(self._heap)
+        heap = self._heap
+        if heap is not None:
+            heappush(heap, entry)
+            if len(heap) > 2 * len(self._live) + STALE_SLACK:
+                self._heap = None
 
     def discard(self, jobid: int) -> None:
         """Remove the job, wherever it is; nothing happens if it is not there."""
         self._live.pop(jobid, None)
         if not self._live:
-            self._heap.clear()
+            self._heap = None
 
     def head(self) -> _Entry | None:
         """Key and id of the first job, or None."""
-        heap, live = self._heap, self._live
+        heap, live = self._made(), self._live
         while heap:
             entry = heap[0]
             if live.get(entry[1]) == entry:
@@ -75,17 +77,23 @@ class PriorityHeap:
         """Take out all jobs, in no order: keys and ids."""
         entries = list(self._live.values())
         self._live.clear()
-        self._heap.clear()
+        self._heap = None
         return entries
 
     def pop(self) -> int:
         """Take out the first job. Raises IndexError when there is none."""
-        live = self._live
+        heap, live = self._made(), self._live
         while True:
-            entry = heappop(self._heap)
+            entry = heappop(heap)
             if live.get(entry[1]) == entry:
                 del live[entry[1]]
                 return entry[1]
+
+    def _made(self) -> list[_Entry]:
+        if self._heap is None:
+            self._heap = list(self._live.values())
+            heapify(self._heap)
+        return self._heap
 
 
 # ---- queues

@@ -44,6 +44,7 @@ from fluxsched.protocol.messages import jobs as msg
 from fluxsched.protocol.messages.jobs import InputRequest, OutputResponse
 from fluxsched.services.job_effects import JobEffects, JobEvents
 from fluxsched.services.jobs import (
+    ENDED_WELL,
     LIST_ENTRIES_MAX,
     clean_context,
     clean_result,
@@ -313,7 +314,9 @@ class JobStreams:
     def _event(self, jobid: int, event: dict[str, Any]) -> tuple[int, float, str, dict[str, Any]]:
         context = event.get("context") or {}
         if event["name"] == "clean":
-            context = clean_context(self._result(jobid))
+            job = self._manager.jobs.find(jobid)
+            ended_well = job is not None and job.success and not job.next_id
+            context = ENDED_WELL if ended_well else clean_context(self._result(jobid))
         return (jobid, event["timestamp"], event["name"], context)
 
     def _flush(self) -> None:

@@ -21,7 +21,7 @@ import errno
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -60,7 +60,7 @@ from fluxsched.jobs.query import (
     why,
 )
 from fluxsched.jobs.states import CANCEL, PENDING, REQUEUE, VIRTUAL_STATES, State, read_next
-from fluxsched.jobs.table import JobResult, as_asked, listed_sizes, result
+from fluxsched.jobs.table import COMPLETED, JobResult, as_asked, listed_sizes, result
 from fluxsched.messaging.memo import JobspecMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Answered, Router, forget, in_steps
@@ -930,6 +930,10 @@ def wait_response(result: JobResult) -> WaitResponse:
         last=result.last_id or None,
         requeued_as=result.next_id or None,
     )
+
+
+ENDED_WELL: Final[Mapping[str, Any]] = {"status": 0, "success": True, "result": COMPLETED, "errstr": ""}
+"""Context of the `clean` event, for watchers, of jobs that ended well: of most, which need no result of their own."""
 
 
 def clean_context(result: JobResult) -> dict[str, Any]:

@@ -208,8 +208,12 @@ def test_a_number_stays_whatever_ends_and_is_forgotten(seed):
 # Job ids by priority.
 
 
+def first_of(model):
+    return min((key, one) for one, key in model.items()) if model else None
+
+
 @settings(max_examples=60)
-@given(st.lists(st.tuples(st.sampled_from("+-!"), st.integers(0, 8), st.integers(0, 5)), max_size=60))
+@given(st.lists(st.tuples(st.sampled_from("+-!?"), st.integers(0, 8), st.integers(0, 5)), max_size=60))
 def test_it_orders_like_a_sorted_list(steps):
     heap, model = PriorityHeap(), dict[int, tuple[float, ...]]()
     for what, jobid, rank in steps:
@@ -219,12 +223,14 @@ def test_it_orders_like_a_sorted_list(steps):
         elif what == "-":
             heap.discard(jobid)
             model.pop(jobid, None)
+        elif what == "?":
+            assert heap.head() == first_of(model)
         elif model:
             first = min(model, key=lambda one: model[one])
             assert heap.pop() == first
             del model[first]
         assert len(heap) == len(model)
-        assert heap.head() == (min((key, one) for one, key in model.items()) if model else None)
+    assert heap.head() == first_of(model)
     assert all(jobid in heap for jobid in model)
 
 
@@ -242,6 +248,7 @@ def test_a_heap_of_replaced_entries_stays_small():
     for turn in range(1000):
         for jobid in range(3):
             heap.push(jobid, (turn,))
+        assert heap.head() == ((turn,), 0)
     assert len(heap._heap) <= 2 * 3 + STALE_SLACK + 1
     with pytest.raises(IndexError):
         PriorityHeap().pop()
