@@ -63,7 +63,7 @@ SLOW = (
     "sched/test_limits.py", "sched/test_outages.py", "sim/conformance", "sim/engine/test_fair_alone.py",
     "sim/engine/test_live.py", "sim/engine/test_reproducible.py",
     "sim/results/test_plots.py", "sim/test_example_policies.py", "sim/test_export.py", "sim/test_judged_outages.py",
-    "sim/test_judged_preemption.py", "sim/test_policy.py", "sim/test_rfc_policies.py", "store/test_damage.py",
+    "sim/test_policy.py", "sim/test_rfc_policies.py", "store/test_damage.py",
     "store/test_migrations.py", "system", "test_alone.py", "web/browser",
 )  # fmt: skip
 """Whole systems, disasters and judged schedules: `make test-slow` runs these, and single tests with the mark."""

@@ -253,12 +253,6 @@ def _levels(path: Path, shared: int) -> Iterator[Path]:
 # ---- the log of a scheduler, written as it is asked and answers
 
 
-def watch(scheduler: Scheduler, judge: Judge, path_of: Callable[[str | None, int], Path]) -> None:
-    """Put what `watched` makes in place of a scheduler's own methods."""
-    for name, method in vars(watched(scheduler, judge, path_of)).items():
-        setattr(scheduler, name, method)
-
-
 def watched(scheduler: Scheduler, judge: Judge, path_of: Callable[[str | None, int], Path]) -> SimpleNamespace:
     """The methods of a scheduler that also tell a judge what it is told, and what it says.
 
