@@ -108,7 +108,7 @@ EVENTS_KEPT: Final = 64
 """Names of events kept in memory a job, for error messages; the whole log is in the store."""
 
 HISTORIES_KEPT: Final = 256
-"""Sequences of such names that are remembered, so that jobs share them."""
+"""Sequences of such names that are remembered."""
 
 KINDS_KEPT: Final = 1024
 """Kinds of ended jobs that are remembered likewise."""
@@ -132,6 +132,32 @@ FormerSize = tuple[float, int, int, Idset]
 
 # How far the request for resources is (RFC 27), as plain ints
 NO_REQUEST, WAITING, SENT, CANCELING = range(4)
+
+
+class EventNames(dict[str, "EventNames"]):
+    """Names of the last events of a job; by the name of the next event these with that one. Nearly all jobs have the
+    same few, and share them: one look for each event, where a key of all names would be hashed.
+    """
+
+    __slots__ = ("names",)
+
+    def __init__(self, names: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.names = names
+
+    def __missing__(self, name: str) -> EventNames:
+        if len(_remembering) >= HISTORIES_KEPT:
+            for one in _remembering:
+                one.clear()
+            _remembering.clear()
+        _remembering.append(self)
+        found = self[name] = EventNames((*self.names[1 - EVENTS_KEPT :], name))
+        return found
+
+
+NO_EVENTS: Final = EventNames()
+_remembering: Final[list[EventNames]] = []
+"""Each as often as it has one that follows."""
 
 
 class JobKind(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -389,8 +415,7 @@ class Job(JobSummary, eq=False, gc=False):
     perilog: str = ""
     """The last event about programs before and after its tasks; empty if there was none."""
     request: int = NO_REQUEST
-    recent_events: tuple[str, ...] = ()
-    """The names of the last events."""
+    event_names: EventNames = NO_EVENTS
 
     def __post_init__(self) -> None:
         jobspec = self.jobspec
@@ -416,6 +441,11 @@ class Job(JobSummary, eq=False, gc=False):
     @R.setter
     def R(self, value: dict[str, Any]) -> None:  # noqa: N802 - RFC 20's name
         self.packed_r = _packed(value)
+
+    @property
+    def recent_events(self) -> tuple[str, ...]:
+        """Return the names of the last events."""
+        return self.event_names.names
 
     @property
     def is_free_again(self) -> bool:
@@ -485,7 +515,7 @@ class Job(JobSummary, eq=False, gc=False):
                         setattr(self, stamp, event["timestamp"])
             elif kind in EVENTS:
                 self._refuse(kind)  # RFC 21: events beyond those listed may appear
-            self.recent_events = _with_event(self.recent_events, name)
+            self.event_names = self.event_names[name]
 
     def grant(self, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
         """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
@@ -549,12 +579,6 @@ def _packed(value: dict[str, Any]) -> bytes:
 def _shared(value: bytes) -> bytes:
     """Return the annotations that a job of late has, if they are the same: jobs on one core share them."""
     return value
-
-
-@lru_cache(HISTORIES_KEPT)
-def _with_event(recent: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """Return the names of the last events after one more: nearly all jobs have the same few, and share them."""
-    return (*recent[1 - EVENTS_KEPT :], name)
 
 
 def shell_code(status: int) -> int:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import InvalidTransition, LimitExceeded
-from fluxsched.jobs.job import EVENTS_KEPT, Job
+from fluxsched.jobs.job import EVENTS_KEPT, HISTORIES_KEPT, NO_EVENTS, Job
 from fluxsched.jobs.queues import STALE_SLACK, JobQueue, PriorityHeap, QueueConfig
 from fluxsched.jobs.states import (
     ACTIVE,
@@ -128,6 +128,19 @@ def test_the_story_is_bounded():
     for number in range(EVENTS_KEPT + 10):
         job.apply({"timestamp": 5.0, "name": f"debug.{number}"})
     assert job.recent_events == tuple(f"debug.{number}" for number in range(10, EVENTS_KEPT + 10))
+
+
+def test_jobs_share_their_stories_of_which_some_are_remembered():
+    jobs = [job_in(State.RUN) for _ in range(HISTORIES_KEPT + 10)]
+    for number, job in enumerate(jobs):
+        job.apply({"timestamp": 5.0, "name": f"debug.{number}"})
+        job.apply({"timestamp": 5.0, "name": "debug.again"})
+    assert [job.recent_events for job in jobs] == [(f"debug.{at}", "debug.again") for at in range(len(jobs))]
+    assert len(NO_EVENTS) <= HISTORIES_KEPT
+    first, second = job_in(State.DEPEND), job_in(State.DEPEND)
+    for one in (first, second):
+        one.apply(event_of("urgency"))
+    assert first.event_names is second.event_names
 
 
 def test_virtual_states_are_unions():
