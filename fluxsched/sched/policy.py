@@ -503,7 +503,10 @@ SWITCH: Final = Option(NO, (NO, YES), help="yes or no; the name alone means yes"
 PAUSE_EVERY: Final = 64
 """Jobs planned between two pauses: about two milliseconds where cores are counted."""
 
-ANYTHING, ITSELF, ITS_START, NOTHING = "anything", "itself", "its start", "nothing"
+ANYTHING: Final = "anything"
+ITSELF: Final = "itself"
+ITS_START: Final = "its start"
+NOTHING: Final = "nothing"
 """Effects that a job may have which arrives behind all others (`Policy`, `ARRIVALS`)."""
 
 

@@ -159,10 +159,12 @@ RESTART = "scheduler-restart"
 """The type of the exception on a running job that cannot be taken over (RFC 27, Hello)."""
 
 
-_READY, _DECIDING, _ENDED = SessionState.READY, SessionState.DECIDING, SessionState.ENDED  # three times as fast to find
+_READY: Final = SessionState.READY  # three times as fast to find
+_DECIDING: Final = SessionState.DECIDING
+_ENDED: Final = SessionState.ENDED
 _SERVING, _OVER = (_READY, _DECIDING), (SessionState.LEAVING, _ENDED)
 
-_NO_PASS: Iterator[decisions.Effect] = iter(())
+_NO_PASS: Final[Iterator[decisions.Effect]] = iter(())
 _Handler: TypeAlias = Callable[[Any, Any, float], Effects]
 _Report: TypeAlias = Callable[[Scheduler, Any, float], Any]
 

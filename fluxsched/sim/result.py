@@ -26,7 +26,7 @@ from itertools import groupby
 from math import inf
 from operator import add, itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, Final, NamedTuple, TextIO
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import DEFAULT_BANK
@@ -34,13 +34,18 @@ from fluxsched.sched.fair.accounts import Account, FairSettings, Vector
 from fluxsched.sched.fair.usage import UsageBook
 from fluxsched.sim.traces import number_text
 
-WAITING, RUNNING, COMPLETED, TIMEOUT, FAILED, DENIED = "waiting", "running", "completed", "timeout", "failed", "denied"
+WAITING: Final = "waiting"
+RUNNING: Final = "running"
+COMPLETED: Final = "completed"
+TIMEOUT: Final = "timeout"
+FAILED: Final = "failed"
+DENIED: Final = "denied"
 """`state`: not started, not ended by then, ran to its end, cut at its limit, ended with its targets, never possible."""
 
-PREEMPTED = "preempted"
+PREEMPTED: Final = "preempted"
 """`state`: ended so that another job could start."""
 
-UNSUBMITTED = "unsubmitted"
+UNSUBMITTED: Final = "unsubmitted"
 """`state`: not even waiting, as its time had not come by then, or, with feedback, the preceding job was not over."""
 
 LEFT = frozenset({WAITING, RUNNING, UNSUBMITTED})

@@ -23,7 +23,7 @@ A trace is run under one policy, of what a caller names, which is read and check
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
@@ -78,7 +78,10 @@ from fluxsched.sim.site import (
 )
 from fluxsched.sim.traces import Trace, TraceJob, followers, read_trace
 
-END, SITE, SUBMIT, WAKE = range(4)
+END: Final = 0
+SITE: Final = 1
+SUBMIT: Final = 2
+WAKE: Final = 3
 """Kinds of events, in the order in which those of one instant take effect."""
 
 
@@ -89,7 +92,12 @@ AgendaEvent: TypeAlias = tuple[int, Any]
 LAST_S: Final = float_info.max
 """The last instant that there may be: `inf` is never."""
 
-_NEVER: Final = (inf, WAKE, 0, (WAKE, None))
+_Entry: TypeAlias = tuple[Any, ...]
+"""When something is due (seconds), its kind, its number, and what it is. No tuple of four: reading one of its values
+would read them all, in compiled code.
+"""
+
+_NEVER: Final[_Entry] = (inf, WAKE, 0, None)
 """The last entry of the heap, which is never empty."""
 
 
@@ -100,14 +108,15 @@ class Agenda:
         self.now_s = 0.0
         self._submits_s = (*submits_s, inf)
         self._submitted = 0
-        self._heap: list[tuple[float, int, int, AgendaEvent]] = [_NEVER]
+        self._heap: list[_Entry] = [_NEVER]
         self._planned = 0
 
     def at(self, when_s: float, kind: int, what: Any) -> None:
         """Plan something other than a submission, now at the earliest."""
         assert when_s >= self.now_s, f"planned for {when_s}, which is before {self.now_s}"
         self._planned += 1
-        heappush(self._heap, (when_s, kind, self._planned, (kind, what)))
+        entry: _Entry = (when_s, kind, self._planned, what)
+        heappush(self._heap, entry)
 
     def pass_by(self, delay_s: float) -> None:
         """Let time pass, as after an instant that took some."""
@@ -116,34 +125,34 @@ class Agenda:
     @property
     def is_quiet(self) -> bool:
         """Return whether only wake-ups of the scheduler are planned."""
-        return self._submits_s[self._submitted] == inf and all(event[0] == WAKE for *_, event in self._heap)
+        return self._submits_s[self._submitted] == inf and all(entry[1] == WAKE for entry in self._heap)
 
-    def instants(self, until_s: float) -> Iterator[list[AgendaEvent]]:
-        """Instant by instant up to and including `until_s`: all of its events, kind and what, in order.
+    def next_instant(self, until_s: float) -> list[AgendaEvent]:
+        """Go on to the next instant up to and including `until_s`, which `now_s` is then; return all its events, kind
+        and what, in order. There are none once nothing is due by then.
 
-        `now_s` is that instant then. A submission is given by its place in the sequence. What is planned for `now_s`
-        when its events were given already makes another instant.
+        A submission is given by its place in the sequence. What is planned for `now_s` when its events were returned
+        already makes another instant.
         """
         heap, submits_s = self._heap, self._submits_s
-        submit_s = submits_s[self._submitted]
-        until_s = min(until_s, LAST_S)
-        while True:
-            now_s = heap[0][0]
-            if now_s > submit_s:
-                now_s = submit_s
-            if now_s < self.now_s:
-                now_s = self.now_s
-            if now_s > until_s:
-                return
-            self.now_s = now_s
-            found = []
-            while heap[0][0] <= now_s:
-                found.append(heappop(heap)[3])
-            while submit_s <= now_s:
-                found.append((SUBMIT, self._submitted))
-                self._submitted += 1
-                submit_s = submits_s[self._submitted]
-            yield found
+        submit_s: float = submits_s[self._submitted]
+        when_s: float = heap[0][0]
+        now_s = when_s if when_s < submit_s else submit_s
+        if now_s < self.now_s:
+            now_s = self.now_s
+        found: list[AgendaEvent] = []
+        if now_s > until_s or now_s > LAST_S:
+            return found
+        self.now_s = now_s
+        while when_s <= now_s:
+            entry: _Entry = heappop(heap)
+            found.append((entry[1], entry[3]))
+            when_s = heap[0][0]
+        while submit_s <= now_s:
+            found.append((SUBMIT, self._submitted))
+            self._submitted += 1
+            submit_s = submits_s[self._submitted]
+        return found
 
 
 # ---- the simulation
@@ -229,24 +238,25 @@ class Simulation:
         assert self._stopwatch is not None or not self._own_time, "time of its own is taken by a stopwatch"
         agenda, stopwatch = self._agenda, self._stopwatch
         begun_s = stopwatch() if stopwatch is not None else 0.0
-        for self._instants, events in enumerate(agenda.instants(until_s), 1):
+        while events := agenda.next_instant(until_s):
+            self._instants += 1
             self._instant(events, agenda.now_s)
         wall_s = stopwatch() - begun_s if stopwatch is not None else None
         self.system.check()
         return self._result(until_s, wall_s)
 
-    def _instant(self, events: list[tuple[int, object]], now_s: float) -> None:
+    def _instant(self, events: list[AgendaEvent], now_s: float) -> None:
         system, stopwatch, wakes = self.system, self._stopwatch, False
         system.now_s = now_s
         if stopwatch is not None and self._own_time:
             self._begun_s = stopwatch()
         for kind, what in events:
             if kind == END:
-                self._finish(what, now_s)  # type: ignore[arg-type]
+                self._finish(what, now_s)
             elif kind == SUBMIT:
-                self._submit(what, now_s)  # type: ignore[arg-type]
+                self._submit(what, now_s)
             elif kind == SITE:
-                self._change(what, now_s)  # type: ignore[arg-type]
+                self._change(what, now_s)
             else:
                 self._wake_s, wakes = inf, True
         if system.run_pass() if stopwatch is None else self._timed_pass(stopwatch, events):
@@ -256,7 +266,7 @@ class Simulation:
         if self._watched:
             self._look_up(now_s)
 
-    def _timed_pass(self, stopwatch: Callable[[], float], events: list[tuple[int, object]]) -> bool:
+    def _timed_pass(self, stopwatch: Callable[[], float], events: list[AgendaEvent]) -> bool:
         begun_s = stopwatch()
         wakes = self.system.run_pass()
         ended_s = stopwatch()
@@ -266,10 +276,10 @@ class Simulation:
             self._consider(events, self._agenda.now_s)
         return wakes
 
-    def _consider(self, events: list[tuple[int, object]], now_s: float) -> None:
+    def _consider(self, events: list[AgendaEvent], now_s: float) -> None:
         """Record when the pass was over that began after these events."""
         submit_s = self._submit_s
-        self._considered_s += [now_s - submit_s[at] for kind, at in events if kind == SUBMIT]  # type: ignore[call-overload]
+        self._considered_s += [now_s - submit_s[at] for kind, at in events if kind == SUBMIT]
 
     def _plan_wake(self) -> None:
         """Plan a pass that is due though nothing happens until then. An earlier one that was planned does no harm."""

@@ -679,15 +679,13 @@ class TraceJobspecs:
 
 def _sharing(base: Jobspec, job: TraceJob) -> Jobspec:
     """With what the trace says of how the job shares the machine; it is not repeated in a whole jobspec."""
-    said = {
-        "bank": job.bank, "preemptible-after": job.preemptible_after_s, "fluxsched.requeue": job.requeue or None,
-    }  # fmt: skip
-    for key, value in said.items():
+    bank, after_s, requeue = job.bank, job.preemptible_after_s, job.requeue or None
+    if bank is None and after_s is None and requeue is None:
+        return base
+    for key, value in (("bank", bank), ("preemptible-after", after_s), ("fluxsched.requeue", requeue)):
         if value is not None:
             base = replace(base, raw=with_system(base, key, value))
-    if any(value is not None for value in said.values()):
-        base = replace(base, sharing=parse_sharing(base.raw["attributes"]["system"]))
-    return base
+    return replace(base, sharing=parse_sharing(base.raw["attributes"]["system"]))
 
 
 def _jobspec(ask: Ask) -> Jobspec:

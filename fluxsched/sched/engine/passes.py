@@ -322,6 +322,18 @@ class Passes:
 
     def run(self, now_s: float) -> Iterator[Effect]:
         """Yield the effects of each decision as it falls, and of the notices that are due at `now_s` (wall time)."""
+        return self._run(now_s) if self._is_due(now_s) else iter(())
+
+    def _is_due(self, now_s: float) -> bool:
+        """Return whether there may be something to do, since a generator costs more than that, at each instant."""
+        if self._joint or self._elastic or self._telling:
+            return True
+        for group, _ in self._of_group:
+            if group.changed or group.wake_s <= now_s or group.generation != group.admission.generation:
+                return True
+        return False
+
+    def _run(self, now_s: float) -> Iterator[Effect]:
         elastic = self._elastic
         for group, passes in self._in_turn(now_s) if self._joint else self._of_group:
             if group.wake_s <= now_s:

@@ -300,7 +300,7 @@ def least_beyond(until_s: float, part_s: float) -> float:
 
 # ---- plans that count cores
 
-LONGEST_S = float_info.max
+LONGEST_S: Final = float_info.max
 """The limit of a job that has none: less only than `inf`, which no limit reaches."""
 
 UNKNOWN: Final = -1.0

@@ -128,7 +128,8 @@ class Easy:
         self.placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        yield from self._keep_promises(view)
+        if view.first_beside(()) is not None:  # else all jobs are of one queue, as they mostly are
+            yield from self._keep_promises(view)
         while (head := view.first) is not None:
             fit = view.find(head, self.placement)
             if fit is None:
@@ -139,7 +140,8 @@ class Easy:
         plan = view.plan
         if not plan.has(head.jobid):  # with arrivals alone, the plan of the last pass has it
             yield Reserve(plan.reserve(head), view.reason(head))
-        yield from self._heads_beside(head, view)
+        if view.first_beside(()) is not None:
+            yield from self._heads_beside(head, view)
         for found in plan.placeable(view.candidates(plan.skips, self._order), self.placement):
             if found is None:
                 yield PAUSE
