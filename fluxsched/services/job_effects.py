@@ -67,7 +67,17 @@ from fluxsched.store.jobs import (
 )
 from fluxsched.store.store import Store, Writer
 from fluxsched.system.log import Subject, logger, of_job
-from fluxsched.system.loop import LONG_S, WAITS_S, Histogram, Timer, Turns, error_answer, is_expected, pieces
+from fluxsched.system.loop import (
+    LONG_S,
+    PIECE_ITEMS,
+    WAITS_S,
+    Histogram,
+    Timer,
+    Turns,
+    error_answer,
+    is_expected,
+    pieces,
+)
 
 log = logger("jobs")
 
@@ -620,7 +630,7 @@ LOOK_S = 10.0
 PAUSE_S = 0.1
 """Pause between two rounds of removals (seconds)."""
 ROUND_JOBS = 256
-"""Jobs removed in a round, some in each turn: 2,500 jobs a second, or 200 million a day."""
+"""Jobs removed in a round, some in each transaction: 2,500 jobs a second, or 200 million a day."""
 
 
 class JobHistory:
@@ -666,8 +676,7 @@ class JobHistory:
         finally:
             self._is_looking = bool(gone)
         if gone:
-            spool, work = self._effects.settings.spool, self._forget(gone)
-            self._background.run(partial(_remove, spool, gone), partial(self._turns.spread, work))
+            self._background.run(partial(_remove, self._effects.settings.spool, gone), partial(self._forget, gone))
 
     def _found(self) -> list[int]:
         """Return the next jobs that are too many or too old."""
@@ -677,25 +686,27 @@ class JobHistory:
         oldest = enumerate(oldest_ended(self._store.read, ROUND_JOBS))
         return [jobid for at, (jobid, ended_s) in oldest if (at < surplus or ended_s < old_s) and jobid != last]
 
-    def _forget(self, jobids: Sequence[int]) -> Iterator[None]:
-        """Remove jobs in pieces, each in a turn of its own: a transaction with all of them would delay every answer."""
-        try:
-            parts = parts_of_only(self._store.read, jobids)
-            if parts:
-                self._effects.forget_parts(parts)
-            for some in pieces(jobids):
-                for jobid in some:
-                    self._effects.manager.jobs.forget(jobid)
-                self._store.remove("job_log", (id_list(some),))
-                if parts:  # of which those stay that jobs of a later piece have
-                    self._store.remove("part", (id_list(parts),))
-                self._store.change("fewer are counted")
-                self._count -= len(some)
-                yield
-        finally:
-            self._is_looking = False
-        log.debug("%d jobs that ended long ago are forgotten", len(jobids))
-        self._look_in(PAUSE_S)
+    def _forget(self, jobids: Sequence[int]) -> None:
+        """Remove jobs, some in each of the next transactions: one with all of them would delay every answer."""
+        some, left = jobids[:PIECE_ITEMS], jobids[PIECE_ITEMS:]
+        self._is_looking = False  # if the store cannot be read the next look finds these again
+        parts = parts_of_only(self._store.read, some)
+        if parts:
+            self._effects.forget_parts(parts)
+        for jobid in some:
+            self._effects.manager.jobs.forget(jobid)
+        self._store.remove("job_log", (id_list(some),))
+        if parts:
+            self._store.remove("part", (id_list(parts),))
+        self._store.change("fewer are counted")
+        self._count -= len(some)
+        log.debug("%d jobs that ended long ago are forgotten", len(some))
+        self._turns.wake()
+        self._is_looking = bool(left)
+        if left:
+            self._store.after_commit(partial(self._forget, left))
+        else:
+            self._look_in(PAUSE_S)
 
 
 def _remove(spool: Path, jobids: Sequence[int]) -> None:

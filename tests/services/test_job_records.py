@@ -30,6 +30,7 @@ def _impatient(monkeypatch):
     monkeypatch.setattr(job_effects, "LOOK_S", 0.01)
     monkeypatch.setattr(job_effects, "PAUSE_S", 0.0)
     monkeypatch.setattr(job_effects, "ROUND_JOBS", 3)
+    monkeypatch.setattr(job_effects, "PIECE_ITEMS", 2)
 
 
 async def run(peer, jobspec):
@@ -112,7 +113,7 @@ async def test_the_file_is_used_again_and_does_not_grow_without_end(world, event
     assert pages[-1] <= pages[1] * 1.1, pages
 
 
-async def test_looks_that_wait_for_the_disk_together_count_what_is_removed_once(world, eventually):
+async def test_looks_that_wait_for_the_disk_together_count_what_is_removed_once(world):
     """The second found the same jobs, whose removal was not on disk yet; then too few were removed ever after."""
     site = await world.bare(fake="1x1")
     peer, waiting = world.second(site), list[Any]()
@@ -127,7 +128,7 @@ async def test_looks_that_wait_for_the_disk_together_count_what_is_removed_once(
         looking._look()
     (choose,) = waiting
     choose()
-    await eventually(lambda: looking.count == remembered_before - 2)
+    assert looking.count == remembered_before - 2
 
 
 def test_the_limits_have_defaults_and_a_lowest_value():
