@@ -360,8 +360,10 @@ class Allocation:
         successful).
         """
         job = self._jobs.active.get(jobid)
-        if job is None or job.expiration_asked_s is None:
-            return []  # the job ended, or the scheduler was lost: answered already
+        if job is None:
+            return [UpdateDone(jobid, f"job {format_f58(jobid)} is no longer running")]
+        if job.expiration_asked_s is None:
+            return []  # the scheduler was lost: answered already
         asked_s, job.expiration_asked_s = job.expiration_asked_s, None
         outage, job.asked_for_outage = job.asked_for_outage, ""
         self._lifecycle.begin(now_s)

@@ -83,6 +83,8 @@ log = logger("jobs")
 
 CLOCK_LOOK_S = 1.0
 """Interval of checking the wall clock while a job waits for a time (seconds)."""
+REPORTS_S = 1.0
+"""Time from the welcome of keepers until their reports of what has ended before are here (seconds)."""
 JobEvents = tuple[int, list[dict[str, Any]]]
 """Job id, and the events of one of the job's rows."""
 Resize = effect.GrowShells | effect.ShrinkShells
@@ -164,6 +166,8 @@ class JobEffects:
         self._store = store
         self.turns = turns
         self._limits = TimeLimits(turns, self._time_is_up)
+        self._expired = set[int]()
+        """Jobs of the previous instance whose time is up, and of which it is not known yet how they ended."""
         self._unpublished_events: list[JobEvents] = []
         self._starts: list[effect.StartShells | Resize] = []
         self._pack = EventPacker().pack
@@ -330,7 +334,7 @@ class JobEffects:
 
     def _update_done(self, one: effect.UpdateDone) -> None:
         executor = self._running.get(one.jobid)
-        if executor is not None:
+        if executor is not None and one.error is None:
             expiration_s = self.manager.jobs.get(one.jobid).expiration_s
             self._limits.arm(one.jobid, expiration_s)
             executor.limit(one.jobid, expiration_s)
@@ -431,12 +435,24 @@ class JobEffects:
         job = self.manager.jobs.active.get(jobid)
         self.raise_reported(jobid, "timeout", expired_note(0.0 if job is None else job.duration_s))
 
+    def _expire_all(self) -> None:
+        for jobid in list(self._expired):
+            self._expire(jobid)
+
+    def _expire(self, jobid: int) -> None:
+        """Raise `timeout` on a job whose time was up before it was found, unless it had ended by then."""
+        if jobid in self._expired:
+            self._expired.remove(jobid)
+            job = self.manager.jobs.active.get(jobid)
+            if job is not None and job.status is None:
+                self._time_is_up(jobid)
+
     def resume(self, jobids: Iterable[int], records: Mapping[int, object], settled: Callable[[], None]) -> None:
         """Have the executors resume the jobs of the previous instance; `settled` is called once the fate of each is
         known. Of `records` nothing else is left then.
         """
         found: dict[Executor, list[ResumedJob]] = {executor: [] for executor in self.executors.values()}
-        waiting = len(found)
+        waiting, now_s = len(found), self.now_s
         for jobid in jobids:
             job = self.manager.jobs.active[jobid]
             self._running[jobid] = executor = self._executor_of(job)
@@ -449,14 +465,18 @@ class JobEffects:
             found[executor].append(
                 ResumedJob(launch, record, begun_s, is_ending, grace_s, job.going, job.perilog, job.freed)
             )
-            if job.status is None:
+            if job.status is None and 0.0 < job.expiration_s <= now_s:
+                self._expired.add(jobid)
+            elif job.status is None:
                 self._limits.arm(jobid, job.expiration_s)
 
         def one_settled() -> None:
             nonlocal waiting
             waiting -= 1
-            if not waiting:
-                settled()
+            if waiting:
+                return
+            self.turns.after(REPORTS_S, self._expire_all)
+            settled()
 
         for name, executor in self.executors.items():
             executor.resume(found[executor], records if name == "local" else {}, one_settled)
@@ -488,6 +508,7 @@ class JobEffects:
 
     def _failed(self, jobid: int, note: str, is_lost: bool) -> None:
         self._limits.disarm(jobid)
+        self._expire(jobid)
         self.perform(self.manager.execution.exec_failed(jobid, note, self.now_s, is_lost=is_lost, release=False))
 
     def freed(self, jobid: int) -> None:
@@ -511,6 +532,7 @@ class JobEffects:
 
     def exec_failed(self, jobid: int, note: str, *, is_lost: bool = False) -> None:
         """Take an executor's failure to run the job, since its host `is_lost` or for another reason."""
+        self._expire(jobid)
         self._running.pop(jobid, None)
         self.perform(self.manager.execution.exec_failed(jobid, note, self.now_s, is_lost=is_lost))
 

@@ -4,9 +4,9 @@ Law: the resource module decides what is due; here it is called when it is, as t
 off early, since the wall clock was set back, is set again.
 
 An outage with `end_jobs` moves the expiration of each running job that crosses it to its begin: when it is planned or
-changed, when the job starts or grows, which its scheduler may have decided before it was told, and at its begin. If the
-outage no longer crosses the job, since it was called off or changed, the job gets back the expiration that it had; one
-that a user has set meanwhile is its own.
+changed, when the job starts or changes its size, which its scheduler may have decided before it was told, and at its
+begin. If the outage no longer crosses the job, since it was called off or changed, the job gets back the expiration
+that it had; one that a user has set meanwhile is its own.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class MovedEnds:
         self._some_moved = True  # a restart restores those
         self._ending = NO_OUTAGES
         """Outages that end jobs."""
-        self._started: list[int] = []
-        """Jobs that hold more, and were not looked at since."""
+        self._resized: list[int] = []
+        """Jobs that hold more or less, and were not looked at since."""
         effects.add_listener(self)
 
     def look(self) -> None:
@@ -74,18 +74,23 @@ class MovedEnds:
 
     def held(self, jobid: int, ranks: Idset) -> None:
         """Look at the job after this turn: it may have been granted before its scheduler knew of an outage."""
-        if self._ending.all:
-            if not self._started:
-                self._turns.post(self._move_started)
-            self._started.append(jobid)
+        self._look_at(jobid)
 
     def unheld(self, released: Sequence[tuple[int, Idset]]) -> None:
-        """See `HoldingListener`."""
+        """Look at the jobs after this turn: one that continues may cross no outage any more."""
+        for jobid, _ in released:
+            self._look_at(jobid)
 
-    def _move_started(self) -> None:
-        started, self._started = self._started, []
+    def _look_at(self, jobid: int) -> None:
+        if self._ending.all:
+            if not self._resized:
+                self._turns.post(self._move_resized)
+            self._resized.append(jobid)
+
+    def _move_resized(self) -> None:
+        resized, self._resized = self._resized, []
         active = self._effects.manager.jobs.active
-        self._move([active[jobid] for jobid in started if jobid in active])
+        self._move([active[jobid] for jobid in resized if jobid in active])
 
     def _move_all(self) -> None:
         if self._again is not None:
@@ -98,7 +103,7 @@ class MovedEnds:
         for job in [one for one in jobs if one.state is RUN]:
             expiration_s, outage = wanted_end(job, self._ending, now_s)
             self._some_moved |= bool(outage)
-            if expiration_s != job.expiration_s:
+            if expiration_s != job.expiration_s or job.expiration_asked_s is not None:
                 is_open = self._some_moved = True
                 self._effects.perform(manager.allocation.move_end(job.id, expiration_s, outage, now_s))
         if is_open and self._again is None:

@@ -389,11 +389,12 @@ class Database:
         """Write one transaction; return None, or the error for which nothing of it was written."""
         try:
             if groups:
-                number = self._commit + 1
+                number, changes = self._commit + 1, self._connection.total_changes
                 self._transact(self._connection, [*groups, ("saved", [(*COMMIT, b"%d" % number)])])
                 self._commit = number
                 self._record.write(number)
-                self._copying(lambda: self._checkpoints.written(self._connection, count(groups)))
+                rows = self._connection.total_changes - changes
+                self._copying(lambda: self._checkpoints.written(self._connection, rows))
         except sqlite3.Error as exc:
             return exc
         return None

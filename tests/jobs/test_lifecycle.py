@@ -456,6 +456,7 @@ def test_updates_that_come_too_late(world):
     world.do("expiration_answered", 1, None)
     assert world.last == [UpdateDone(1, "job ƒ2 is no longer running")]
     assert world.do("expiration_answered", 1, None) == []
+    assert world.do("expiration_answered", 2, None) == [UpdateDone(2, "job ƒ3 is no longer running")]
     with pytest.raises(Refused, match="job ƒ2 is ending"):
         world.do("update", 1, {"attributes.system.duration": 1000})
 

@@ -180,6 +180,33 @@ async def test_a_job_that_gets_a_target_of_an_outage_that_ends_jobs_is_to_end(wo
     assert asked.payload["expiration"] <= time.time()
 
 
+async def test_an_outage_that_is_removed_before_a_scheduler_has_answered_ends_no_job(world):
+    site = await world.bare(fake="4x2")
+    sched, user, jobid = await started(world, site)
+    begin_s = time.time() + 3000.0
+    outage = {"targets": "1", "from": begin_s, "for": 600.0, "end_jobs": True, "name": "upd"}
+    await user.ok("resource.outage-add", outage)
+    asked = await sched.request()
+    assert asked.payload == {"id": jobid, "expiration": begin_s}
+    await user.ok("resource.outage-remove", {"name": "upd"})
+    sched.answer("sched.expiration", tag=asked.tag)
+    asked = await sched.request()
+    assert (asked.topic, asked.payload) == ("sched.expiration", {"id": jobid, "expiration": 0.0})
+
+
+async def test_a_job_that_leaves_the_target_of_an_outage_gets_back_its_end(world):
+    site = await world.bare(fake="4x2")
+    sched, user, jobid = await started(world, site)
+    begin_s = time.time() + 3000.0
+    await user.ok("resource.outage-add", {"targets": "1", "from": begin_s, "for": 600.0, "end_jobs": True})
+    asked = await sched.request()
+    assert asked.payload == {"id": jobid, "expiration": begin_s}
+    sched.answer("sched.expiration", tag=asked.tag)
+    assert await sched.ok("job-manager.sched-shrink", {"id": jobid, "ranks": "1", "note": ""}) is None
+    assert (await sched.request()).topic == "sched.free"
+    assert (await sched.request()).payload == {"id": jobid, "expiration": 0.0}
+
+
 async def test_a_target_that_a_job_gets_again_before_it_is_stored_that_it_left_it_remains_held(world):
     site = await world.bare(fake="4x2")
     sched, user, jobid = await started(world, site)

@@ -15,7 +15,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.instance import assembly
 from fluxsched.messaging.router import ROOM_BYTES, DiskGuard, shortage
-from fluxsched.store.jobs import ALIKE_MAX, NO_JOBSPEC, pack_events
+from fluxsched.store.jobs import ALIKE_MAX, NO_JOBSPEC, id_list, pack_events
 from fluxsched.store.store import Store, StoreLimits, ThreadPerCallWriter
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import PIECE_ITEMS, Turns
@@ -132,6 +132,21 @@ async def test_the_log_is_copied_and_used_anew(store, tmp_path):
         sizes.append(log.stat().st_size)
     assert known(store) == 3000
     assert max(sizes) < len(sizes) * sizes[0] / 4, f"the log grows with what is written: {sizes[-1]} bytes"
+
+
+@pytest.mark.parametrize("store", [StoreLimits(log_rows=100, log_rows_max=500)], indirect=True)
+async def test_the_log_is_copied_although_few_statements_remove_many_rows(store, tmp_path):
+    log = tmp_path / "state-wal"
+    for jobid in range(3000):
+        add(store, jobid)
+    await stored(store, store._turns)
+    sizes = []
+    for first in range(0, 3000, 60):
+        store.remove("job_log", (id_list([*range(first, first + 60)]),))
+        await stored(store, store._turns)
+        sizes.append(log.stat().st_size)
+    assert known(store) == 0
+    assert sizes[-1] < 2 * sizes[0], f"the log grows with what is removed: {sizes}"
 
 
 async def test_a_restart_reads_back_the_jobs_that_ended_last(store):

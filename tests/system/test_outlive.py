@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +68,20 @@ def test_jobs_that_ended_while_there_was_no_instance_are_accounted(
     assert here("job", "attach", ended, status=5).out == "late\n"
     assert here.info(limited)["exception"]["type"] == "timeout"
     assert here.info(timed)["result"] == "COMPLETED"
+
+
+@pytest.mark.slow
+def test_a_job_that_ended_before_its_limit_is_no_timeout_when_it_is_found_after_it(
+    site: Any, daemon: Any, kill_hard: Any, until: Any
+) -> None:
+    job = site.running("-t", "3s", "sh", "-c", wait_for("go"))
+    ends_s = site.info(job)["expiration"]
+    kill_hard(site.pid())
+    (site.directory / "go").touch()
+    until(lambda: time.time() > ends_s)
+    here = daemon(*STATE)
+    assert here("wait", job).status == 0
+    assert here.info(job)["result"] == "COMPLETED"
 
 
 def test_ends_moved_for_outages_are_kept_and_given_back(site: Any, again: Any, until: Any) -> None:
