@@ -38,6 +38,7 @@ from tests.chaos.observations import (
     Received,
     TaskBegan,
     TaskEnded,
+    TaskShrank,
 )
 from tests.chaos.wire import cores_of, idset
 
@@ -281,6 +282,13 @@ class Outages(Checker):
     def began(self, task: TaskBegan) -> None:
         """Tasks run."""
         self._began[task.jobid] = task
+
+    def shrank(self, task: TaskShrank) -> None:
+        """An outage of targets that they have left is none of theirs."""
+        began = self._began.get(task.jobid)
+        if began is not None:
+            cores = {rank: cores for rank, cores in began.cores.items() if rank not in task.ranks}
+            self._began[task.jobid] = began._replace(cores=cores)
 
     def ended(self, task: TaskEnded) -> None:
         """Their end has been moved to the begin of an outage that ends jobs, if they have run into it for a while."""
