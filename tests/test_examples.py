@@ -116,6 +116,7 @@ def test_the_example_prints_what_it_should(program: Callable[..., tuple[int, str
     assert re.fullmatch(PRINTS[name], text), text
 
 
+@pytest.mark.flux
 def test_the_operator_with_the_commands_of_flux(program: Callable[..., tuple[int, str]]) -> None:
     if shutil.which("flux") is None:
         pytest.skip("no flux on PATH: put flux-core 0.88 or later there")
