@@ -19,7 +19,7 @@ from fluxsched.protocol import framing
 from fluxsched.protocol.messages import jobs as messages
 from fluxsched.protocol.messages.instance import REASONS_MAX
 from fluxsched.protocol.messages.jobs import LIST_START_MAX, QUEUE_WAITING_MAX, ListRequest
-from fluxsched.services import job_streams, jobs
+from fluxsched.services import job_streams, jobs, outages
 from fluxsched.services.jobs import LIST_ENTRIES_MAX, list_query, stored_job
 from fluxsched.services.scheduling import ANNOTATIONS_BYTES_MAX
 from fluxsched.store.jobs import unpack_events
@@ -194,7 +194,8 @@ async def test_an_outage_that_is_removed_before_a_scheduler_has_answered_ends_no
     assert (asked.topic, asked.payload) == ("sched.expiration", {"id": jobid, "expiration": 0.0})
 
 
-async def test_a_job_that_leaves_the_target_of_an_outage_gets_back_its_end(world):
+async def test_a_job_that_leaves_the_target_of_an_outage_gets_back_its_end(world, monkeypatch):
+    monkeypatch.setattr(outages, "ASK_AGAIN_S", 1e6)  # else it may be noticed by chance
     site = await world.bare(fake="4x2")
     sched, user, jobid = await started(world, site)
     begin_s = time.time() + 3000.0
