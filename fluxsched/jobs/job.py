@@ -108,7 +108,7 @@ EVENTS_KEPT: Final = 64
 """Names of events kept in memory a job, for error messages; the whole log is in the store."""
 
 HISTORIES_KEPT: Final = 256
-"""Sequences of such names that are remembered."""
+"""Number of sequences of such names that are remembered; then all are forgotten."""
 
 KINDS_KEPT: Final = 1024
 """Kinds of ended jobs that are remembered likewise."""
@@ -157,7 +157,7 @@ class EventNames(dict[str, "EventNames"]):
 
 NO_EVENTS: Final = EventNames()
 _remembering: Final[list[EventNames]] = []
-"""Each as often as it has one that follows."""
+"""Objects that have a next one, each once for every next one."""
 
 
 class JobKind(msgspec.Struct, frozen=True, eq=False, gc=False):

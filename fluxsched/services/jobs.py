@@ -932,10 +932,6 @@ def wait_response(result: JobResult) -> WaitResponse:
     )
 
 
-ENDED_WELL: Final[Mapping[str, Any]] = {"status": 0, "success": True, "result": COMPLETED, "errstr": ""}
-"""Context of the `clean` event, for watchers, of jobs that ended well: of most, which need no result of their own."""
-
-
 def clean_context(result: JobResult) -> dict[str, Any]:
     """Return the result of a job as the context of the `clean` event for watchers."""
     found = {
@@ -950,6 +946,10 @@ def clean_context(result: JobResult) -> dict[str, Any]:
 def _wait_status(result: JobResult) -> int:
     """Return the wait status of a job; for a job that never ran that of `exit 1`."""
     return result.status if result.status >= 0 else 1 << 8
+
+
+ENDED_WELL: Final[Mapping[str, Any]] = clean_context(JobResult(0, True, 0, COMPLETED, "", None, None, 0.0))
+"""Context of the `clean` event, for watchers, of jobs that ended well: of most, which need no result of their own."""
 
 
 def stored_job(store: Store, jobid: int) -> dict[str, Any] | None:
