@@ -655,10 +655,8 @@ class _EventSender:
 class _FluxFollower(OutputFollower):
     """Follows a job's output as RFC 24 writes it."""
 
-    chunk_bytes = OUTPUT_BYTES
-
     def __init__(self, request: RpcRequest, jobid: int, log: OutputLog, flags: int) -> None:
-        super().__init__(request, jobid, follow=True)
+        super().__init__(request, jobid, follow=True, chunk_bytes=OUTPUT_BYTES)
         self._log = log
         self._sender = _EventSender(request, flags)
 

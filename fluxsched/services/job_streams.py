@@ -28,6 +28,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from fluxsched.core.compiling import mypyc_attr
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
@@ -170,9 +171,6 @@ def _read(path: str, offset: int, size: int) -> bytes | None:
 
 # ---- events and output of jobs
 
-# Not compiled: flux.endpoint inherits from OutputFollower, and nothing plain can inherit from a compiled class
-
-
 WATCH_EVENTS_MAX = 1024
 """Events in one watch response."""
 OUTPUT_POLL_S = 0.02
@@ -190,15 +188,15 @@ class Waiter(NamedTuple):
     call: Callable[[JobResult], None]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class OutputFollower:
     """One stream of what a job's tasks write; another dialect of it is another class."""
 
-    chunk_bytes = CHUNK_BYTES
-
-    def __init__(self, request: RpcRequest, jobid: int, follow: bool) -> None:
+    def __init__(self, request: RpcRequest, jobid: int, follow: bool, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.request = request
         self.jobid = jobid
         self.follow = follow
+        self.chunk_bytes = chunk_bytes
 
     def has_ended(self, active: Container[int]) -> bool:
         """Return whether nothing is written any more that is to be followed, given the jobs that have not ended."""

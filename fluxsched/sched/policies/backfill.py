@@ -15,14 +15,13 @@ which others are going gets no more until these are gone, and has a reservation 
 in its place.
 """
 
-# Not compiled: sites' policies inherit from these classes, and nothing plain can inherit from a compiled class
-
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from math import ceil, inf
 from typing import ClassVar, Final
 
+from fluxsched.core.compiling import mypyc_attr
 from fluxsched.core.quantities import format_duration
 from fluxsched.core.reasons import Cause, WaitKind, cause
 from fluxsched.sched.policy import (
@@ -62,8 +61,9 @@ from fluxsched.sched.policy import (
 )
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Fifo:
-    """Strict order: the first job that cannot start holds back all others."""
+    __doc__: Final = "Strict order: the first job that cannot start holds back all others."
 
     name: ClassVar[str] = "fifo"
     ARRIVALS: ClassVar[str] = NOTHING
@@ -84,8 +84,9 @@ class Fifo:
 # ---- firstfit
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FirstFit:
-    """Starts every job that fits, in `order`; others are skipped."""
+    __doc__: Final = "Starts every job that fits, in `order`; others are skipped."
 
     name: ClassVar[str] = "firstfit"
     ARRIVALS: ClassVar[str] = ITSELF
@@ -114,8 +115,11 @@ class FirstFit:
 # ---- easy
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Easy:
-    """The first job that cannot start has a reservation; others start, in `order`, if they do not delay it."""
+    __doc__: Final = (
+        "The first job that cannot start has a reservation; others start, in `order`, if they do not delay it."
+    )
 
     name: ClassVar[str] = "easy"
     BACKFILLS: ClassVar[bool] = True
@@ -201,8 +205,11 @@ def parse_depth(text: str) -> float:
 DEPTH: Final = Option(8, parse=parse_depth, help="how many jobs get a reservation: 0 is firstfit, 1 is easy, or 'all'")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Hybrid:
-    """The first `depth` jobs that cannot start have reservations; others start, in `order`, if they delay none."""
+    __doc__: Final = (
+        "The first `depth` jobs that cannot start have reservations; others start, in `order`, if they delay none."
+    )
 
     name: ClassVar[str] = "hybrid"
     BACKFILLS: ClassVar[bool] = True
@@ -241,8 +248,9 @@ class Hybrid:
 # ---- conservative
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Conservative:
-    """Every job has a reservation, made in `order`; others start early only if they delay none."""
+    __doc__: Final = "Every job has a reservation, made in `order`; others start early only if they delay none."
 
     name: ClassVar[str] = "conservative"
     BACKFILLS: ClassVar[bool] = True

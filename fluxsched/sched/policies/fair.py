@@ -4,8 +4,6 @@ That policy sees the waiting jobs in fair order, without those that a limit hold
 here: what starts or gets a reservation counts in the usage of its account from there on.
 """
 
-# Not compiled: sites' policies inherit from these classes, and nothing plain can inherit from a compiled class
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +11,7 @@ from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final
 
+from fluxsched.core.compiling import mypyc_attr
 from fluxsched.core.quantities import parse_duration
 from fluxsched.core.reasons import Why
 from fluxsched.sched.fair.accounts import ALL, DOMINANT, RATE_MAX, SHARES, SIGNALS, USAGES, Signal
@@ -63,8 +62,9 @@ FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], object]]]] = {
 """Our options that are settings of `[fair]`: the name there, and what makes its value."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Fair:
-    """The account that uses least for its weight comes next, under the policy `backfill`."""
+    __doc__: Final = "The account that uses least for its weight comes next, under the policy `backfill`."
 
     name: ClassVar[str] = "fair"
     ACCOUNTS: ClassVar[bool] = True

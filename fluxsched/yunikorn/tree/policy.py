@@ -5,14 +5,13 @@ after each allocation, since that changes whose turn it is; what fails once is n
 have. An ask that fits nowhere for RESERVE_AFTER_S has a node kept for it; one that needs a certain node, at once.
 """
 
-# Not compiled: sites' policies inherit from these classes, and nothing plain can inherit from a compiled class
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from fluxsched.core.compiling import mypyc_attr
 from fluxsched.sched.policy import (
     FAIR,
     IMMEDIATE,
@@ -49,8 +48,9 @@ PREEMPTING_A_PASS = 16
 """Lines of asks for which a pass looks for others to preempt."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Tree:
-    """Shares of queues in a tree, with guarantees and maxima; in a leaf by application."""
+    __doc__: Final = "Shares of queues in a tree, with guarantees and maxima; in a leaf by application."
 
     name: ClassVar[str] = "tree"
     OPTIONS: ClassVar[Mapping[str, Option]] = {"placement": TREE_PLACEMENT, "preemption": SWITCH}
