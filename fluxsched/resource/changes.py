@@ -523,11 +523,11 @@ class Presence:
             self._moves.begin(targets)
             self._moves.settle(targets, now_s)
 
-    def join(self, joining: ResourceSet, configured: Mapping[str, Idset], now_s: float) -> None:
-        """Add new and returned targets, none of which is present; `configured` places the new ones."""
+    def join(self, joining: ResourceSet, now_s: float) -> None:
+        """Add new and returned targets, none of which is present; the new ones are in `default`."""
         fresh = joining.ranks - self._targets.resources.ranks
         self._targets.add(joining)
-        self._arrive(joining.ranks, fresh, configured, now_s)
+        self._arrive(joining.ranks, fresh, {DEFAULT: fresh}, now_s)
 
     def reload(self, plan: ReloadPlan, now_s: float) -> None:
         """Shrink what changed, take R and groups over, move the rest, welcome what is new, lose what vanished.

@@ -41,7 +41,6 @@ from fluxsched.resource.inventory import (
     Inventory,
     PropertyOverrides,
     Targets,
-    check_configured,
     split,
 )
 from fluxsched.resource.outages import PlannedOutages
@@ -445,17 +444,13 @@ class ResourceModule:
         self._presence.lose(targets - self.targets.lost, now_s)
         return self._done(targets, now_s)
 
-    def add_targets(
-        self, resources: ResourceSet, now_s: float, groups: Mapping[str, Idset] | None = None
-    ) -> list[ResourceEffect]:
-        """Targets that an agent brings: lost ones return with their old rank, others are new; all are offline at first.
+    def add_targets(self, resources: ResourceSet, now_s: float) -> list[ResourceEffect]:
+        """Targets that an agent brings: lost ones return with their old rank and group, others are new, in `default`;
+        all are offline at first, and known ones are no change.
 
-        `groups`: the configured groups of new ones, in the ranks of `resources`. Known targets are no change.
         Raises InvalidValue for a static inventory, Refused (EEXIST) naming all known ones that look different.
         """
-        admission = self.targets.admit(resources)
-        admitted, present = admission.resources, self.targets.present
-        configured = check_configured(resources, groups or {})
+        admitted, present = self.targets.admit(resources).resources, self.targets.present
         joined = admitted.ranks - present
         if joined and not self.targets.dynamic:
             hosts = admitted.restrict(joined).nodelist
@@ -463,16 +458,12 @@ class ResourceModule:
         if other := self.targets.changed(admitted) & present:
             described = self.targets.describe(other)
             raise Refused(f"cannot add {described}: there already, with other resources; reload them", errno.EEXIST)
-        self._groups.check_new(*configured)
-        if joined:
-            ours = {name: admission.ours(ranks) for name, ranks in configured.items()}
-            self._presence.join(admitted.restrict(joined), ours, now_s)
-            self.outages.joined(joined, now_s)
-        return self._done(joined, now_s)
+        return self.join(admitted.restrict(joined), now_s) if joined else self._done(EMPTY, now_s)
 
     def join(self, joining: ResourceSet, now_s: float) -> list[ResourceEffect]:
         """Targets in our own ranks, new or lost, none of them present; all are offline at first."""
-        self._presence.join(joining, check_configured(joining, {}), now_s)
+        self._presence.join(joining, now_s)
+        self.outages.joined(joining.ranks, now_s)
         return self._done(joining.ranks, now_s)
 
     # ---- jobs

@@ -137,9 +137,8 @@ class Harness:
     def set(self, state, targets):
         return self._call(f"set_{state}", ids(targets), self.now_s)
 
-    def add(self, resources, groups=None):
-        groups = {name: ids(text) for name, text in (groups or {}).items()}
-        return self._call("add_targets", resources, self.now_s, groups)
+    def add(self, resources):
+        return self._call("add_targets", resources, self.now_s)
 
     def properties(self, verb, **properties):
         table = {name: ids(text) for name, text in properties.items()}

@@ -133,8 +133,7 @@ class ResourceMachine(RuleBasedStateMachine):
         target = data.draw(st.sampled_from(sorted(self.world.lost)))
         self.world.lost.discard(target)
         self.world.asleep.discard(f"n{target}")
-        groups = {name: Idset.of([target]) for name, ranks in CONFIG.items() if target in ranks}
-        assert self.call("add_targets", make_r({target}), self.now_s, groups)
+        assert self.call("add_targets", make_r({target}), self.now_s)
         assert self.module.resources.host(target) == f"n{target}"
 
     # ---- acquirers

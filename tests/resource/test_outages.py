@@ -240,13 +240,14 @@ def test_so_many_may_be_planned(h):
 # ---- targets that join, and the configuration
 
 
-def test_a_target_that_joins_during_its_outage_is_drained(start, r):
+@pytest.mark.parametrize("call", ["add_targets", "join"])
+def test_a_target_that_joins_during_its_outage_is_drained(start, r, call):
     h = start(dynamic=True)
     add(h, "6-7")
     h._call("set_lost", ids("7"), h.now_s)
     pass_to(h, 200.0)
     assert reasons(h) == {"6": "kernel"}
-    h._call("add_targets", r("0-7").restrict(ids("7")), h.now_s)
+    h._call(call, r("0-7").restrict(ids("7")), h.now_s)
     assert reasons(h) == {"6": "kernel", "7": "kernel"}
     pass_to(h, 300.0)
     assert reasons(h) == {}

@@ -92,8 +92,8 @@ def test_returned_to_a_group_without_acquirer_it_is_home(start, r):
 
 def test_a_new_host_that_is_excluded_is_not_drained(start, r):
     drained = Saved("drain", "new0", {"timestamp": 1.0, "reason": "old", "user": None})
-    h = start(saved=[drained], dynamic=True)
-    h.add(r("0", "new0"), groups={"exclude": "0"})
+    h = start(saved=[drained])
+    h.reload(r("0-8", "node[0-7],new0"), {"exclude": "8"})
     assert (h.members("exclude"), h.drained(), h.rows) == ("8", {}, {})
 
 
@@ -126,16 +126,15 @@ def test_a_lost_target_drained_for_a_move_returns_undrained(start, r):
     assert (h.members("b"), h.drained()) == ("0", {})
 
 
-def test_new_hosts_get_new_ranks_and_the_group_that_is_configured_for_them(start, r):
+def test_new_hosts_get_new_ranks_in_default_and_those_that_return_their_group(start, r):
     h = start(groups={"b": "7"}, dynamic=True)
     h.acquire("S", "default")
     h.acquire("T", "b")
-    lines = h.add(r("0-2", "new[0-2]"), groups={"b": "1"})
-    assert lines == ["S: grow 8,10 up  down 8,10", "T: grow 9 up  down 9"]
-    assert h.module.resources.host(10) == "new2"
-    h.assign("9", "default")
-    h.include("9")
-    assert h.members("b") == "7"
+    h.set("lost", "7")
+    h.release("T", "b", "7")
+    lines = h.add(r("0-2", "new0,node7,new2"))
+    assert lines == ["S: grow 8-9 up  down 8-9", "T: grow 7 up  down 7"]
+    assert h.module.resources.host(9) == "new2"
 
 
 def test_what_is_there_already_is_no_change(start, r):

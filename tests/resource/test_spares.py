@@ -210,9 +210,7 @@ def test_a_reload_makes_and_unmakes_spares(site, r):
 def test_discovered_hosts_find_each_other_after_a_restart(start, r):
     h = start(groups={"spares": "6-7"}, dynamic=True)
     h.drain("0")
-    again = start(r("0", "node9"), {"spares": ""}, dynamic=True, saved=h.saved())
-    again.add(r("1", "node6"), {"spares": "1"})
-    again.set("online", "1")
+    again = start(r("0-1", "node[9,6]"), {"spares": "1"}, dynamic=True, saved=h.saved())
     assert in_service(again) == {1: (None, "default")}, "what it replaces may come"
     again.add(r("2", "node0"))
     again.set("online", "2")
