@@ -63,7 +63,7 @@ from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message
 from fluxsched.protocol.messages.common import InstanceInfo
 from fluxsched.protocol.messages.resource import ReloadRequest
-from fluxsched.resource.changes import with_mirrors
+from fluxsched.resource.changes import joined, with_mirrors
 from fluxsched.resource.effects import Saved
 from fluxsched.resource.module import ResourceModule
 from fluxsched.services.health import HealthChecks
@@ -518,7 +518,11 @@ class Assembly:
 
     def _replace_sources(self, wanted: ReloadRequest, sources: Sources) -> None:
         """Replace the inventory by that of a reload. Raises Refused if the resource module does not accept it."""
-        inventory, groups = with_mirrors(sources.inventory, sources.groups, self.clusters.mirrors())
+        inventory = sources.inventory
+        if inventory.dynamic:
+            whole, _ = joined(inventory.resources, self.agents.brought(inventory.resources))
+            inventory = replace(inventory, resources=whole)
+        inventory, groups = with_mirrors(inventory, sources.groups, self.clusters.mirrors())
         self.resource.reload(replace(inventory, method="reload"), groups, sources.outages, force=wanted.force)
         ours = self.resource.module.targets.admit(sources.source).resources
         if wanted.R is None and wanted.path is None:

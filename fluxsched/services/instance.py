@@ -228,6 +228,11 @@ class AgentService:
             targets |= self._targets_on(host)
         self.embed(targets - self._reported)
 
+    def brought(self, source: ResourceSet) -> ResourceSet:
+        """Return the targets that agents report on hosts that `source` lacks."""
+        resources = self._module.resources
+        return resources.restrict(self._reported - resources.ranks_on(source.nodelist)[0])
+
     def _hello(self, request: RpcRequest) -> None:
         wanted = request.payload(AgentHello)
         if wanted.host in self._agents.get(request.peer, {}):

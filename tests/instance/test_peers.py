@@ -493,6 +493,20 @@ async def test_an_unknown_host_joins_is_lost_and_returns(world, acquired, eventu
     site.check()
 
 
+async def test_a_reload_keeps_the_hosts_of_agents_and_only_them(world, eventually):
+    site = await world.bare(config="[resource]\n")
+    admin, stays, goes = [world.second(site) for _ in range(3)]
+    for agent, host in ((stays, "new1"), (goes, "new2")):
+        await agent.ok("agent.hello", {"host": host, "heartbeat_s": 60.0, "R": r_of(host)})
+    await admin.ok("resource.assign", {"targets": "new1", "group": "lab"})
+    goes.close()
+    module = site.resource.module
+    await eventually(lambda: str(module.targets.present) == "0-2" and str(module.usable("default")) == "0")
+    await admin.ok("resource.reload")
+    assert (str(module.lost), str(module.usable("default")), str(module.usable("lab"))) == ("2", "0", "1")
+    site.check()
+
+
 async def test_a_lost_host_with_a_job_waits_for_the_job(world, timed, eventually):
     site = await world.instance(config=PATIENT)
     agent, user = world.second(site), world.second(site)
