@@ -508,8 +508,7 @@ class JobEffects:
 
     def _failed(self, jobid: int, note: str, is_lost: bool) -> None:
         self._limits.disarm(jobid)
-        self._expire(jobid)
-        self.perform(self.manager.execution.exec_failed(jobid, note, self.now_s, is_lost=is_lost, release=False))
+        self.exec_failed(jobid, note, is_lost=is_lost, release=False)
 
     def freed(self, jobid: int) -> None:
         """Record that nothing of a job that has ended runs any more, nor a program of the site after it."""
@@ -530,11 +529,14 @@ class JobEffects:
         if jobid in self.manager.jobs.active:
             self.perform(self.manager.allocation.lost(jobid, ranks, note, self.now_s))
 
-    def exec_failed(self, jobid: int, note: str, *, is_lost: bool = False) -> None:
-        """Take an executor's failure to run the job, since its host `is_lost` or for another reason."""
+    def exec_failed(self, jobid: int, note: str, *, is_lost: bool = False, release: bool = True) -> None:
+        """Take an executor's failure to run the job, since its host `is_lost` or for another reason; with `release`
+        nothing of it is left.
+        """
         self._expire(jobid)
-        self._running.pop(jobid, None)
-        self.perform(self.manager.execution.exec_failed(jobid, note, self.now_s, is_lost=is_lost))
+        if release:
+            self._running.pop(jobid, None)
+        self.perform(self.manager.execution.exec_failed(jobid, note, self.now_s, is_lost=is_lost, release=release))
 
     def node_failed(self, jobid: int, note: str) -> None:
         """Take an executor's report that a host of the job was lost, and nothing of the job is left."""
