@@ -11,6 +11,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import click
@@ -63,7 +64,7 @@ from fluxsched.cli.output import (
     time_text,
 )
 from fluxsched.core.jobfields import pty_of, system_given
-from fluxsched.core.jobid import ended_text, format_dothex, format_f58, format_hex
+from fluxsched.core.jobid import ended_text, fill, format_dothex, format_f58, format_hex, id_tag
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.reasons import apart
 from fluxsched.core.text import TEXT_CHARS_MAX
@@ -593,8 +594,11 @@ def attach(handle: InstanceHandle, jobid: int, label_io: bool, read_only: bool) 
     Input piped into this command is forwarded to the job's tasks. To a job with a terminal (run --pty) all keys
     typed here go, Ctrl-C too, but Ctrl-\\, which detaches.
     """
+    jobspec = _jobspec_of(handle, jobid)
+    _say_files(jobid, jobspec)
     here = None if read_only else own_input(terminal=True)
-    terminal = here is not None and is_own_terminal(here) and _has_pty(handle, jobid)
+    has_pty = pty_of(system_given(jobspec.get("attributes"))) is not None
+    terminal = has_pty and here is not None and is_own_terminal(here)
     source = None if read_only else own_input(terminal=terminal)
     try:
         return attach_to(handle, jobid, labelled=label_io, source=source, terminal=terminal)
@@ -603,9 +607,19 @@ def attach(handle: InstanceHandle, jobid: int, label_io: bool, read_only: bool) 
         raise
 
 
-def _has_pty(handle: InstanceHandle, jobid: int) -> bool:
-    jobspec = handle.rpc("job-manager.lookup", {"id": jobid, "keys": ["jobspec"]})["jobspec"]
-    return pty_of(system_given(jobspec.get("attributes"))) is not None
+def _jobspec_of(handle: InstanceHandle, jobid: int) -> dict[str, Any]:
+    jobspec: dict[str, Any] = handle.rpc("job-manager.lookup", {"id": jobid, "keys": ["jobspec"]})["jobspec"]
+    return jobspec
+
+
+def _say_files(jobid: int, jobspec: dict[str, Any]) -> None:
+    """Say on stderr to which files a job writes what is not shown here."""
+    parsed = Jobspec.parse(jobspec)
+    templates = (("output", parsed.output), ("errors", parsed.error))
+    paths = [(what, Path(parsed.cwd or "", path)) for what, path in templates if path]
+    files = [f"its {what} to {fill(str(path), lambda tag: id_tag(tag, jobid))}" for what, path in paths]
+    if files:
+        warn(f"{jobid_text(jobid)} writes {' and '.join(files)}")
 
 
 @job.command("output")
@@ -619,6 +633,7 @@ def output(handle: InstanceHandle, jobid: int, follow: bool, label_io: bool, as_
     if as_json:
         print_stream(handle.stream("job-manager.output", {"id": jobid, "follow": follow}))
     else:
+        _say_files(jobid, _jobspec_of(handle, jobid))
         follow_output(handle, jobid, OutputWriter(label_io), follow=follow)
 
 

@@ -102,6 +102,9 @@ def test_labels_and_files(site: Any, tmp_path: Path) -> None:
     site("wait", jobid)
     assert sorted((tmp_path / f"{jobid}.out").read_text().splitlines()) == ["task 0", "task 1"]
     assert (tmp_path / "err").read_text() == "oh\noh\n"
+    files = f"{jobid} writes its output to {tmp_path}/{jobid}.out and its errors to {tmp_path}/err"
+    for verb in ("attach", "output"):
+        assert site("job", verb, jobid).err == f"fluxsched: job {verb}: {files}\n"
     after = ("--dependency", f"afterany:{jobid}")  # a job that might make the directory: it is not looked for before
     found = site("run", *after, "--output", "/no/such/place/out", "true", status=1)
     assert found.err.endswith("cannot open '/no/such/place/out' for the job's output: No such file or directory\n")

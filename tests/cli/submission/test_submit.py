@@ -275,12 +275,16 @@ def test_without_a_terminal_no_hint_is_shown(cli) -> None:
     assert (done.err, [topic for topic, _ in done.calls[1:]]) == ("", ["job-manager.output", "job-manager.wait"])
 
 
-def test_interrupting_run_cancels_and_attach_does_not(cli) -> None:
-    answers = {"job-manager.output": [piece(b"a"), KeyboardInterrupt()], "job-manager.cancel": {}}
+def test_interrupting_run_cancels_and_attach_does_not(cli, made) -> None:
+    answers = {
+        "job-manager.output": [piece(b"a"), KeyboardInterrupt()],
+        "job-manager.cancel": {},
+        "job-manager.lookup": {"jobspec": made("true")},
+    }
     done = cli("run", "true", answers=answers)
     assert (done.code, done.calls[-1]) == (130, ("job-manager.cancel", {"id": 1, "note": "interrupted by user"}))
     done = cli("job", "attach", "1", answers=answers)
-    assert (done.code, "detached: ƒ2 continues" in done.err, len(done.calls)) == (130, True, 1)
+    assert (done.code, "detached: ƒ2 continues" in done.err, len(done.calls)) == (130, True, 2)
 
 
 def test_run_dry_run(cli) -> None:
@@ -298,16 +302,17 @@ def test_run_goes_on_with_the_next_attempt_of_a_preempted_job(cli) -> None:
     assert done.err == "fluxsched: run: ƒ2: exception preempt: for ƒ9; submitted again as ƒ8\n"
 
 
-def test_attach_and_output(cli) -> None:
+def test_attach_and_output(cli, made) -> None:
     answers = {
         "job-manager.output": [piece(b"a"), piece(b"b", "stderr"), piece(b"\xff\xfe\x00")],
         "job-manager.wait": {**DONE, "status": 15, "success": False},
+        "job-manager.lookup": {"jobspec": made("true")},
     }
     done = cli("job", "attach", "ƒ2", answers=answers)
     assert (done.code, done.bytes_out) == (143, b"a\xff\xfe\x00")
     done = cli("job", "output", "ƒ2", answers=answers)
     assert (done.code, done.bytes_out, done.err) == (0, b"a\xff\xfe\x00", "b")
-    assert done.calls[0][1] == {"id": 1, "follow": False}
+    assert done.calls[1][1] == {"id": 1, "follow": False}
     done = cli("job", "output", "--json", "-F", "ƒ2", answers=answers)
     printed = [json.loads(line) for line in done.out.splitlines()]
     assert printed[0] == {"stream": "stdout", "data": "YQ==", "task": 0}
