@@ -286,7 +286,7 @@ def _infeasible_nodes(choice: Sequence[Candidates], able: Sequence[Candidates], 
         return f"needs {_asked(request)}; no node of the group matches"
     if not able:
         cores, gpus, amounts = max((each.targets.cores, each.targets.gpus, each.targets.amounts) for each in choice)
-        parts = [counted(cores, "core"), *([counted(gpus, "gpu")] if gpus else [])]
+        parts = [counted(cores, "core"), *([counted(gpus, "gpu")] if gpus else ["no gpu"] if request.gpus else [])]
         parts += [amount_text(kind, amount) for kind, amount in amounts]
         absent = [kind for kind, _ in total(request.amounts, request.node_amounts) if kind not in dict(amounts)]
         parts += [f"no {kind}" for kind in absent]

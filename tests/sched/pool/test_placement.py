@@ -92,6 +92,10 @@ def test_reasons_are_words(places):
     assert places.find(request_of(cores=9)) == Never(
         "needs 1 slot of 9 cores; no node is large enough: the largest that matches has 8 cores and 2 gpus"
     )
+    assert places.find(request_of(gpus=1, constraint={"ranks": ["0-3"]})) == Never(
+        "needs 1 slot of 1 core, 1 gpu with ranks 0-3; no node is large enough: the largest that matches has 4 cores "
+        "and no gpu"
+    )
     assert places.find(request_of(nodes=3, cores=5)) == Never(
         "needs 3 nodes of 5 cores; the group has only 2 such nodes"
     )
