@@ -486,9 +486,10 @@ def _end(path: Path) -> str | None:
     if not lines or lines[-1].rstrip('"}').endswith(ENDED):
         return None
     when = "at" if any(mark in line for line in lines for mark in DATED) else "after"
-    said = f"ended unexpectedly {when} {datetime.fromtimestamp(at_s):%b%d %H:%M}: its log is {path.resolve()}"
-    if (statedir := _statedir_of(path)) is None:
-        return said
+    kept, statedir = path.resolve(), _statedir_of(path)
+    said = f"ended unexpectedly {when} {datetime.fromtimestamp(at_s):%b%d %H:%M}: its log is {kept}"
+    if statedir is None or any(other.name > kept.name for other in kept.parent.glob("*.log")):
+        return said  # a later instance has its jobs
     return f"{said}; `fluxsched start --statedir {quote(str(statedir))}`, with its other options, takes its jobs over"
 
 

@@ -89,6 +89,18 @@ def test_the_last_end_is_told_also_of_an_instance_that_began_before_others(place
     assert str(kept_logs.last_end()).endswith("its log is " + str(place / "20260102-080000-1.log"))
 
 
+def test_no_start_is_advised_where_a_later_one_has_the_jobs(place: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "state" / "logs"
+    kept.mkdir(parents=True)
+    place.mkdir(parents=True)
+    first = kept / "20260102-080000-1.log"
+    first.write_text("begun\n")
+    (place / first.name).symlink_to(first)
+    assert str(kept_logs.last_end()).endswith("takes its jobs over")
+    (kept / "20260102-090000-2.log").write_text("begun\n")
+    assert str(kept_logs.last_end()).endswith(f"its log is {first}")
+
+
 def test_a_start_says_once_what_became_of_the_last_instance(place: Path) -> None:
     """It was said at each start as long as no other instance had ended."""
     place.mkdir(parents=True)
