@@ -84,6 +84,7 @@ from fluxsched.system.files import (
     ENDED,
     LOG_NAME,
     PAGE_NAME,
+    SOCKET_NAME,
     SPOOL_NAME,
     base_directory,
     begin_line,
@@ -677,8 +678,10 @@ def _locked(path: Path) -> int:
                 SystemClock.sleep(CHECK_S)
                 continue
             os.close(fd)
+            known = _kept(path.parent)
+            there = "" if known is None else f", at ipc://{known / SOCKET_NAME}"
             raise FluxschedError(
-                f"state directory {path.parent} is used by another instance: stop it or name another"
+                f"state directory {path.parent} is used by another instance{there}: stop it or name another"
             ) from None
         return fd
 

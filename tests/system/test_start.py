@@ -189,14 +189,13 @@ def test_sigterm_ends_an_instance_its_jobs_and_its_modules(user: Any, alive: Any
 def test_statedir_keeps_jobs_drains_queues_and_ids_and_is_locked(user: Any, tmp_path: Path) -> None:
     state = tmp_path / "state"
     first = user.shell(
-        "fluxsched run true; fluxsched submit --urgency hold true; fluxsched resource drain 1 broken;"
+        "fluxsched run true; fluxsched submit --urgency hold true; fluxsched resource drain 1 broken; fluxsched uri;"
         f"fluxsched queue disable -m 'resting a while'; fluxsched start --fake 1x1 --statedir {state} -- true",
         "--fake", "2x2", "--statedir", state, status=1,
     )  # fmt: skip
-    assert first.err == (
-        f"fluxsched: start: state directory {state} is used by another instance: stop it or name another\n"
-    )
-    held = first.word
+    held, uri = first.out.split()
+    said = f"state directory {state} is used by another instance, at {uri}: stop it or name another"
+    assert first.err == f"fluxsched: start: {said}\n"
     again = user.shell(
         "fluxsched jobs -a -n -o '{id.f58} {status}'; fluxsched resource drain -n -o '{ranks} {reason}';"
         f"fluxsched submit true; fluxsched queue enable; fluxsched urgency {held} 16; fluxsched wait -v {held};"
