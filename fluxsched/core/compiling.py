@@ -1,6 +1,7 @@
 """Decorator for a class that mypyc compiles although plain classes inherit from it, such as policies of sites.
 
-Such a class has its docstring as `__doc__: Final` where it is printed, as those of policies are: mypyc drops the others.
+Such a class has its docstring as `__doc__: Final` where it is printed, as those of policies are: mypyc drops the
+others.
 """
 
 # Not compiled: mypyc is told by the decorator of mypy_extensions, which only mypyc and mypy have to find
