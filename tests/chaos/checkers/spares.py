@@ -57,6 +57,9 @@ class Spares(Checker):
         self._has_moved = False
         """Whether groups may have had other targets than those of the configuration."""
         self._asked_s: dict[int, float] = {}
+        """When jobs were submitted whose scheduler was sent them at once (seconds)."""
+        self._has_stopped = False
+        """Whether queues may be stopped: what comes then waits for its judgement, and on if targets have changed."""
         self._ended_s: list[float] = []
         """When the scheduler, its connection or the instance has ended."""
         self._links: set[int] = set()
@@ -68,6 +71,7 @@ class Spares(Checker):
         """A target may be out from now on."""
         if call.actor.startswith(SCHEDULER_PREFIX):
             self._links.add(call.link)
+        self._has_stopped |= call.topic == "job-manager.queue-start" and not (call.payload or {}).get("start")
         self._has_moved |= call.topic == "resource.assign" or bool((call.payload or {}).get("queue"))
         if call.topic == "resource.drain" and not names_parts(call.payload):
             self._drained |= idset(call.payload["targets"])
@@ -114,7 +118,7 @@ class Spares(Checker):
         """A spare leaves its group, or is shown to be in service."""
         if errnum:
             return
-        if call.topic == "job-manager.submit":
+        if call.topic == "job-manager.submit" and not self._has_stopped:
             self._asked_s[payload["id"]] = call.asked_s
         if call.topic == "resource.acquire" and payload.get("type") == "shrink":
             for jobid, ranks in self._running.items():
