@@ -266,6 +266,7 @@ def main() -> int:
     parser.add_argument("--sampled", type=int, default=0, help="real jobs that are asked each second what they use")
     parser.add_argument("--beside", action="store_true", help="compare with xargs and HyperQueue, in turn")
     options = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands start from bytecode, as where fluxsched is installed
     with tempfile.TemporaryDirectory() as directory:
         statedir = Path(directory)
         uri, took = start(options.fake, statedir)
