@@ -488,12 +488,12 @@ class Strays:
 
     def others(self, spawned: Container[int]) -> list[int]:
         """Return the children of this process except those that were `spawned`."""
-        return [pid for pid in processes.children_of(os.getpid()) if pid not in spawned]
+        return [pid for pid in processes.own_children() if pid not in spawned]
 
     def kill_all(self) -> None:
         """Kill every child of a process that is alone."""
         if self._alone:
-            for pid in processes.children_of(os.getpid()):
+            for pid in processes.own_children():
                 _kill(pid)
 
 

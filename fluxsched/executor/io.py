@@ -355,8 +355,6 @@ class Streams:
         self._cwd = cwd or ""
         self._tags = tags
         self._userid = job.userid
-        if spec.output is None or job.is_shared or job.userid is not None:
-            self._make_directory()
         try:
             for stream, template in self._named.items():
                 if template is not None and is_shared(template) and job.userid is None:
@@ -414,10 +412,14 @@ class Streams:
         return self._own[-1]
 
     def _spool(self, name: str) -> int:
-        """Open a file in the spool directory and return its descriptor."""
+        """Open a file in the spool directory, which is made for its first one, and return its descriptor."""
         path = f"{self._directory}/{name}"
         try:
-            fd = os.open(path, SPOOL_FLAGS, SPOOL_MODE)
+            try:
+                fd = os.open(path, SPOOL_FLAGS, SPOOL_MODE)
+            except FileNotFoundError:
+                os.makedirs(self._directory, mode=0o700, exist_ok=True)
+                fd = os.open(path, SPOOL_FLAGS, SPOOL_MODE)
             if self._userid is not None:
                 os.fchown(fd, self._userid, -1)  # so that /dev/stdout can be opened
         except OSError as exc:
@@ -444,12 +446,6 @@ class Streams:
     def _close_own(self) -> None:
         while self._own:
             os.close(self._own.pop())
-
-    def _make_directory(self) -> None:
-        try:
-            os.makedirs(self._directory, mode=0o700, exist_ok=True)
-        except OSError as exc:
-            raise refused("make the directory", self._directory, exc) from exc
 
 
 def refused(what: str, path: str, exc: OSError) -> Refused:

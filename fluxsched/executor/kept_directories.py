@@ -34,7 +34,7 @@ class KeptDirectories:
 
     def take(self, path: str) -> bool:
         """Have a kept directory at this path; return False if there is none, so that one has to be made."""
-        kept = self._beside(path)
+        kept = self._in(path.rpartition("/")[0])
         while kept:
             try:
                 os.rename(kept.pop(), path)
@@ -45,10 +45,10 @@ class KeptDirectories:
 
     def keep(self, path: str) -> bool:
         """Keep a job's directory if it is as if new; return whether it was kept."""
-        kept = self._beside(path)
+        parent, _, name = path.rpartition("/")
+        kept = self._in(parent)
         if len(kept) >= KEPT_MAX or not self._is_as_new(path):
             return False
-        parent, name = os.path.split(path)
         place = f"{parent}/{KEPT_NAME}"
         try:
             try:
@@ -61,9 +61,8 @@ class KeptDirectories:
         kept.append(f"{place}/{name}")
         return True
 
-    def _beside(self, path: str) -> list[str]:
-        """Return the paths of what is kept beside a job's directory."""
-        parent = os.path.dirname(path)
+    def _in(self, parent: str) -> list[str]:
+        """Return the paths of what is kept of the directories of jobs in this one."""
         if parent not in self._kept:
             place = f"{parent}/{KEPT_NAME}"
             try:

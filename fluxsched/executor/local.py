@@ -718,8 +718,10 @@ class LocalExecutor:
         """Keep the directories of a job without processes for later jobs, if it has left them as it got them."""
         if self._output is not None and run.prints_here:
             self._output.keep(run.spool)
-        if self._temporary is not None and run.tmpdir is not None and not self._strays.are_any:
-            self._temporary.keep(run.tmpdir)
+        if self._temporary is None or run.tmpdir is None or self._strays.are_any:
+            return
+        if self._temporary.keep(run.tmpdir):
+            run.tmpdir = None
 
     def _any_survives(self, run: JobProcesses) -> bool:
         """Return whether a process of a reaped job is left; strays are killed by this check, group members have
@@ -731,6 +733,8 @@ class LocalExecutor:
 
     def _survives(self, run: JobProcesses, group: ProcessGroup) -> bool:
         """Return whether a process of a group whose tasks are reaped is left."""
+        if not processes.group_exists(group.pgid):
+            return False
         if processes.group_living(group.pgid):
             return True
         if group.pgid not in self._pids:  # else the number is that of a task again, or not reaped yet

@@ -85,9 +85,22 @@ def children_of(pid: int) -> list[int]:
     found: list[int] = []
     with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
-            with suppress(FileNotFoundError, ProcessLookupError):
-                found += map(int, read_proc(f"/proc/{pid}/task/{task}/children").split())
+            found += _children_of_thread(pid, task)
     return found
+
+
+def own_children() -> list[int]:
+    """Return the children of this process's first thread, those that it has adopted among them."""
+    pid = os.getpid()
+    with suppress(OSError):
+        return _children_of_thread(pid, pid)
+    return []
+
+
+def _children_of_thread(pid: int, task: int | str) -> list[int]:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return list(map(int, read_proc(f"/proc/{pid}/task/{task}/children").split()))
+    return []
 
 
 def living() -> Iterator[tuple[int, Stat]]:
@@ -99,15 +112,20 @@ def living() -> Iterator[tuple[int, Stat]]:
                 yield int(name), stat
 
 
-def group_living(pgid: int) -> list[int]:
-    """Return the living processes of a group; cheap when the group has no process, not even a zombie."""
+def group_exists(pgid: int) -> bool:
+    """Return whether a group has any process, be it a zombie."""
     try:
         os.killpg(pgid, 0)
     except ProcessLookupError:
-        return []
+        return False
     except PermissionError:
         pass
-    return [pid for pid, stat in living() if stat.pgid == pgid]
+    return True
+
+
+def group_living(pgid: int) -> list[int]:
+    """Return the living processes of a group; cheap when the group has no process, not even a zombie."""
+    return [pid for pid, stat in living() if stat.pgid == pgid] if group_exists(pgid) else []
 
 
 def job_path(jobid: int, enclosing: str = "") -> str:
