@@ -87,10 +87,11 @@ def intact(rows: Iterable[Row]) -> Iterator[Row]:
 
 def checksummed(table: str, rows: Iterable[Row]) -> list[tuple[Any, ...]]:
     """Return rows that are to be written, with their checksums."""
-    if table == "job_log":  # 0 and "" are NULL there, which costs the writer's thread less than the loop
-        rows = [
-            (jobid, ended or None, events, text or None, part or None, files or None, R or None)
-            for jobid, ended, events, text, part, files, R in rows
+    if table == "job_log":  # the statement makes NULL of 0 and ""
+        return [
+            (*row, crc32(_pack((jobid, ended or None, events, text or None, part or None, files or None, R or None))))
+            for row in rows
+            for jobid, ended, events, text, part, files, R in (row,)
         ]
     reals = _REALS.get(table)
     if reals is not None:

@@ -20,7 +20,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
 from fluxsched.instance.backup import restore
 from fluxsched.store import jobs as storage_parts
-from fluxsched.store.integrity import SELECTED, add_function, checksummed
+from fluxsched.store.integrity import add_function, checksummed
 from fluxsched.store.jobs import (
     COMPRESSED_BYTES_MIN,
     EXPANDED_BYTES_MAX,
@@ -51,7 +51,7 @@ from fluxsched.store.jobs import (
 )
 from fluxsched.store.repair import salvage
 from fluxsched.store.schema import prepare
-from fluxsched.store.store import DELETES
+from fluxsched.store.store import DELETES, INSERTS
 
 # Rows of jobs: what is read is what was written, and what many have in common is there once.
 
@@ -90,9 +90,8 @@ def parts_of(database):
 
 def submit(database, parts, jobid, jobspec, ended_s=0):
     events = pack_events([{"timestamp": 1.5, "name": "submit"}])
-    row = (jobid, ended_s or None, events, *parts.split(jobspec), None)
-    into = f"INSERT INTO job_log ({SELECTED['job_log']}) VALUES (?, ?, ?, ?, nullif(?, 0), nullif(?, 0), ?, ?)"
-    database.execute(into, *checksummed("job_log", [row]))
+    row = (jobid, ended_s, events, *parts.split(jobspec), "")
+    database.execute("".join(INSERTS["job_log"]), *checksummed("job_log", [row]))
 
 
 def count(database):
@@ -189,9 +188,8 @@ GRANTED = {
 @pytest.mark.parametrize("jobspec", [submitted(), submitted("\2\x13"), ON_NODES])
 def test_long_texts_of_jobspecs_and_resources_take_a_byte(database, jobspec):
     parts = parts_of(database)
-    row = (1, None, pack_events([]), *parts.split(jobspec), pack_resources(GRANTED))
-    into = f"INSERT INTO job_log ({SELECTED['job_log']}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-    database.execute(into, *checksummed("job_log", [row]))
+    row = (1, 0, pack_events([]), *parts.split(jobspec), pack_resources(GRANTED))
+    database.execute("".join(INSERTS["job_log"]), *checksummed("job_log", [row]))
     assert read_job(database.execute, 1) == {"eventlog": [], "jobspec": jobspec, "R": GRANTED}
     [bare] = read_ended(database.execute, [1], pytest.fail)
     assert json.loads(bare.jobspec)["tasks"] == jobspec["tasks"]
