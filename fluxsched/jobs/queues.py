@@ -140,7 +140,8 @@ class JobQueue:
     """One queue: its configuration, its switches, and the jobs that wait to be sent to the scheduler."""
 
     __slots__ = (
-        "active", "config", "enable_reason", "enabled", "pending", "running", "start_reason", "started", "waiting",
+        "_admitted", "active", "config", "enable_reason", "enabled", "pending", "running", "start_reason", "started",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, config: QueueConfig) -> None:
@@ -152,6 +153,10 @@ class JobQueue:
         self.running = 0
         self.pending: dict[int, None] = {}
         """Ids of its active jobs that have had no resources yet, in the order of their arrival."""
+        self._admitted: tuple[Jobspec, str | None, QueueConfig, Jobspec] | None = None
+        """The last jobspec, bank and configuration of `admit`, and the result: equal jobs that come together share
+        both jobspecs.
+        """
 
     @property
     def name(self) -> str | None:
@@ -199,8 +204,10 @@ class JobQueue:
         """
         if not self.enabled:
             raise Refused(f"{self.title} accepts no jobs: {self.enable_reason}", errno.EINVAL)
-        config = self.config
-        raw = jobspec.raw
+        last, config = self._admitted, self.config
+        if last is not None and last[0] is jobspec and last[1] == bank and last[2] is config:
+            return last[3]
+        asked, raw = jobspec, jobspec.raw
         if config.name is not None and jobspec.queue is None:
             raw = with_path(raw, "attributes.system.queue", config.name)
         if config.default_duration_s and not jobspec.duration_s:
@@ -214,6 +221,7 @@ class JobQueue:
         if config.duration_limit_s:
             self.check_duration(jobspec.duration_s)
         self._check_size(jobspec)
+        self._admitted = asked, bank, config, jobspec
         return jobspec
 
     def check_duration(self, duration_s: float) -> None:

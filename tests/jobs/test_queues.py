@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fluxsched.core.constraint import Constraint
@@ -65,6 +67,20 @@ def test_a_jobspec_that_needs_no_change_is_not_copied(named, spec):
     jobspec = spec(duration_s=5.0, queue="debug", nodes=2)
     named.submit(1, jobspec)
     assert named.stored[1]["jobspec"] is jobspec.raw
+
+
+def test_equal_jobs_share_the_jobspec_with_the_defaults_of_their_queue(named, spec):
+    jobspec, control = spec(), named.manager.queue_control
+    for jobid in (1, 2):
+        named.submit(jobid, jobspec)
+    named.manager.requests.change_banks(Banks("physics"))
+    named.submit(3, jobspec)
+    control.reconfigure({**QUEUES, "batch": replace(BATCH, default_duration_s=9.0)}, "batch", named.now_s)
+    named.submit(4, jobspec)
+    first, second, third, last = [named.job(jobid).jobspec for jobid in (1, 2, 3, 4)]
+    assert first is second
+    assert [one.sharing.bank for one in (second, third)] == [None, "physics"]
+    assert [one.duration_s for one in (third, last)] == [60.0, 9.0]
 
 
 @pytest.mark.parametrize(
