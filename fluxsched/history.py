@@ -513,9 +513,6 @@ class StateIntervals:
             self._changed_s = self._turns.wall_s
             self._timer = self._turns.after(GATHER_S, lambda: self._follow(self._changed_s, self._changed_s))
 
-    def held(self, jobid: int, ranks: Idset) -> None:
-        """Do nothing: no condition of a target depends on a job's beginning."""
-
     def unheld(self, released: Sequence[tuple[int, Idset]]) -> None:
         """Note that a target may have been drained by the end of a job."""
         if self._waits_for_jobs:

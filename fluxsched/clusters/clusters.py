@@ -334,7 +334,8 @@ class Clusters:
         effects = self._effects
         if self.is_used:
             effects.add_leases(self)
-            effects.add_listener(self)
+            effects.held.append(self.held)
+            effects.unheld.append(self.unheld)
             self._store.add("saved", (*HOLDER, msgspec.json.encode(self._holder)))
             self._store.add("saved", (*SESSIONS, msgspec.json.encode(self._start)))
             known = {one.name: one for one in self._settings}

@@ -235,7 +235,7 @@ class Assembly:
         self.sampling.on_minute.append(self._each_minute)
         self.intervals = StateIntervals(self.turns, self.store, lambda: kept_conditions(module))
         self.resource.changed.append(self.intervals.note_change)
-        self.effects.add_listener(self.intervals)
+        self.effects.unheld.append(self.intervals.unheld)
         self.past = HistoryService(
             Queries(self.store, self.outside.background),
             self.store,
@@ -344,7 +344,7 @@ class Assembly:
         )  # fmt: skip
         online = self.agents.set_present
         self._health = HealthChecks(self.resource, perilog.programs, self.turns, config.health, online)
-        effects.add_listener(self._health)
+        effects.unheld.append(self._health.unheld)
         return found
 
     def _take_programs(self, config: Config) -> None:

@@ -113,9 +113,6 @@ class HealthChecks:
                 found |= resources.ranks_of(host)
         return found
 
-    def held(self, jobid: int, ranks: Idset) -> None:
-        """Do nothing when a job begins."""
-
     def unheld(self, released: Sequence[tuple[int, Idset]]) -> None:
         """Check the hosts that jobs have left, if that is wanted."""
         if self._is_checked(AT_END):

@@ -92,16 +92,6 @@ Publish = Callable[[Sequence[JobEvents]], None]
 _encode = msgspec.json.encode
 
 
-class HoldingListener(Protocol):
-    """Follows which targets jobs hold."""
-
-    def held(self, jobid: int, ranks: Idset) -> None:
-        """Record that a job holds these targets; its `alloc` event is not stored yet."""
-
-    def unheld(self, released: Sequence[tuple[int, Idset]]) -> None:
-        """Record that each of these jobs no longer holds these targets, which is on disk."""
-
-
 class LeasedJobs(Protocol):
     """Jobs that run in other instances, by leases."""
 
@@ -156,7 +146,10 @@ class JobEffects:
         """
         self.executors: dict[str, Executor] = {}
         self.leases: LeasedJobs = NoLeases()
-        self._listeners: list[HoldingListener] = []
+        self.held: list[Callable[[int, Idset], None]] = []
+        """Called when a job holds these targets; its `alloc` event is not stored yet."""
+        self.unheld: list[Callable[[Sequence[tuple[int, Idset]]], None]] = []
+        """Called when each of these jobs no longer holds these targets, which is on disk."""
         self._preempt_timeout_s = preempt_timeout_s
         self.ended_count = 0
         """Jobs that have ended since this began."""
@@ -181,10 +174,6 @@ class JobEffects:
         self._due: Timer | None = None
         self._due_at_s = 0.0
         turns.at_end(self._end_turn)
-
-    def add_listener(self, listener: HoldingListener) -> None:
-        """Inform a listener, after those before it, of the targets that jobs hold from now on."""
-        self._listeners.append(listener)
 
     def add_executor(self, name: str, executor: Executor) -> None:
         """Have an executor run jobs: those of this host (`local`), those whose time alone passes (`test`), or those
@@ -236,8 +225,8 @@ class JobEffects:
             for jobid, ranks in gone:
                 job = self.manager.jobs.active.get(jobid)  # it may have grown by them again before this was stored
                 left.append((jobid, ranks if job is None else ranks - job.held))
-            for listener in self._listeners:
-                listener.unheld(left)
+            for note in self.unheld:
+                note(left)
             yield
         for stretches in pieces(news):
             for publish in self.publish:
@@ -268,27 +257,26 @@ class JobEffects:
             _PERFORMERS[type(one)](self, one)
 
     def _persist(self, one: effect.Persist) -> None:
-        events = one.events
-        ended = events[-1]["name"] == "clean"
-        ended_s = max(1, int(events[-1]["timestamp"])) if ended else 0
+        jobid, events = one.jobid, one.events
+        ended_s = max(1, int(events[-1]["timestamp"])) if events[-1]["name"] == "clean" else 0
         resources = "" if one.R is None else pack_resources(one.R)
         row = NO_JOBSPEC if one.jobspec is None else self._rows.get(one.jobspec)
-        self._store.add("job_log", (one.jobid, ended_s, self._pack(events), *row, resources))
-        self._unpublished_events.append((one.jobid, events))
+        self._store.add("job_log", (jobid, ended_s, self._pack(events), *row, resources))
+        self._unpublished_events.append((jobid, events))
         if one.jobspec is not None:
             self.counts.submitted += 1
             for note in self.submitted:
-                note(self.manager.jobs.get(one.jobid))
-        if ended:
+                note(self.manager.jobs.get(jobid))
+        if ended_s:
             self.ended_count += 1
-            self._limits.disarm(one.jobid)
-            job = self.manager.jobs.get(one.jobid)
+            self._limits.disarm(jobid)
+            job = self.manager.jobs.get(jobid)
             result = result_name(job)
             if result is not None:
-                self.counts.ended(result)
+                self.counts.ended[result] += 1
                 self.accounting.ended(job, result)
-        if self.followed and (follow := self.followed.get(one.jobid)) is not None:
-            follow(one.jobid, events)
+        if self.followed and (follow := self.followed.get(jobid)) is not None:
+            follow(jobid, events)
 
     def _to_scheduler(self, one: effect.ToScheduler) -> None:
         peer: Any = one.scheduler
@@ -311,8 +299,8 @@ class JobEffects:
         self._router.call(peer, "sched.expiration", framing.pack(proposed), answered)
 
     def _targets_granted(self, one: effect.TargetsGranted) -> None:
-        for listener in self._listeners:
-            listener.held(one.jobid, one.ranks)
+        for note in self.held:
+            note(one.jobid, one.ranks)
 
     def _targets_freed(self, one: effect.TargetsFreed) -> None:
         self._released_targets.append((one.jobid, one.ranks))
@@ -623,17 +611,14 @@ class JobCounts:
     def __init__(self) -> None:
         self.submitted = 0
         self._started = 0
-        self._ended: dict[str, int] = dict.fromkeys(RESULTS, 0)
+        self.ended: dict[str, int] = dict.fromkeys(RESULTS, 0)
+        """Jobs that are inactive, by the name of their result."""
         self._wait = Histogram(WAITS_S)
 
     def started(self, job: Job) -> None:
         """Count a job whose shells are started. It has waited from its submit until it was allocated resources."""
         self._started += 1
         self._wait.observe(max(0.0, job.t_run - job.t_submit))
-
-    def ended(self, name: str) -> None:
-        """Count a job that is inactive, by the name of its result."""
-        self._ended[name] += 1
 
     def value(self) -> JobMetrics:
         """Return all counts until now, for monitoring."""
@@ -644,7 +629,7 @@ class JobCounts:
         return JobFlow(self.submitted, self._started, self._ended_by_result(), self._wait.counts())
 
     def _ended_by_result(self) -> dict[str, int]:
-        return {name.lower(): count for name, count in self._ended.items()}
+        return {name.lower(): count for name, count in self.ended.items()}
 
 
 # ---- ended jobs that are forgotten

@@ -58,7 +58,8 @@ class MovedEnds:
         """Outages that end jobs."""
         self._resized: list[int] = []
         """Jobs that hold more or less, and were not looked at since."""
-        effects.add_listener(self)
+        effects.held.append(self.held)
+        effects.unheld.append(self.unheld)
 
     def look(self) -> None:
         """Move what is to be moved, if outages have changed, begun or ended."""
@@ -74,18 +75,16 @@ class MovedEnds:
 
     def held(self, jobid: int, ranks: Idset) -> None:
         """Look at the job after this turn: it may have been granted before its scheduler knew of an outage."""
-        self._look_at(jobid)
-
-    def unheld(self, released: Sequence[tuple[int, Idset]]) -> None:
-        """Look at the jobs after this turn: one that continues may cross no outage any more."""
-        for jobid, _ in released:
-            self._look_at(jobid)
-
-    def _look_at(self, jobid: int) -> None:
         if self._ending.all:
             if not self._resized:
                 self._turns.post(self._move_resized)
             self._resized.append(jobid)
+
+    def unheld(self, released: Sequence[tuple[int, Idset]]) -> None:
+        """Look at the jobs after this turn: one that continues may cross no outage any more."""
+        if self._ending.all:
+            for jobid, ranks in released:
+                self.held(jobid, ranks)
 
     def _move_resized(self) -> None:
         resized, self._resized = self._resized, []

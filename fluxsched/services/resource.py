@@ -133,7 +133,8 @@ class ResourceService:
         router.serve(self._handlers())
         turns.at_end(self.publish)
         self.watch = ResourceWatch(self, self._grants, router, turns)
-        effects.add_listener(self)
+        effects.held.append(self.held)
+        effects.unheld.append(self.unheld)
 
     def _handlers(self) -> dict[str, Callable[[RpcRequest], None]]:
         return {

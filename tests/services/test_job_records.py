@@ -161,13 +161,7 @@ async def test_targets_are_given_back_before_the_end_of_their_job_is_announced(w
     site = await world.instance(fake="1x1")
     effects, order = site.effects, list[str]()
 
-    class Listener:
-        def held(self, jobid, ranks): ...
-
-        def unheld(self, released):
-            order.append("given back")
-
-    effects.add_listener(Listener())
+    effects.unheld.append(lambda released: order.append("given back"))
     effects.publish.append(
         lambda stretches: order.extend("free" for _, events in stretches for one in events if one["name"] == "free")
     )
