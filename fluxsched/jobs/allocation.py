@@ -238,8 +238,8 @@ class Allocation:
         self._lifecycle.grants.add(job.id, grant)
         self._lifecycle.begin(now_s)
         self._answered(link, job)
-        job.annotations = merged
-        self._lifecycle.run(job, R, grant)
+        job.kept_annotations = merged
+        self._lifecycle.run(job, R, grant, merged)
         return self._lifecycle.end()
 
     def grow(

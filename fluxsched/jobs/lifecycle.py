@@ -29,7 +29,7 @@ from math import inf
 from typing import Any, Final, TypeAlias
 
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.jobfields import NOTHING, USUAL, HolderKey, Holders, SiteLimit, least_amounts
+from fluxsched.core.jobfields import NOTHING, HolderKey, Holders, SiteLimit, least_amounts
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.quantities import format_duration
@@ -344,6 +344,8 @@ class Links:
     def __init__(self) -> None:
         self._by_scheduler: dict[Hashable, Link] = {}
         self._by_group: dict[str, Link] = {}
+        self.serving = self._by_group.get
+        """Returns the link of the scheduler that serves a group."""
         self.unjudged = set[int]()
         """Jobs that were submitted while no scheduler was ready for them, until one gets them."""
 
@@ -375,10 +377,6 @@ class Links:
     def find(self, scheduler: Hashable) -> Link | None:
         """Return the scheduler's link; None once it is lost."""
         return self._by_scheduler.get(scheduler)
-
-    def serving(self, group: str) -> Link | None:
-        """Return the link of the scheduler that serves a group."""
-        return self._by_group.get(group)
 
     def known(self, scheduler: Hashable) -> bool:
         """Return whether this scheduler has sent its hello."""
@@ -439,7 +437,8 @@ class Lifecycle:
         self.out: list[Effect] = []
         self.settled: deque[Job] = deque()
         self.touched: dict[str, None] = {}
-        self._events: dict[int, list[Event]] = {}
+        self._rows: dict[int, Persist] = {}
+        """The rows of this turn, by job."""
         self._alike: dict[tuple[Any, ...], list[Event]] = {}
         """Events that jobs log alike at `now_s`, by their first name and what else tells them apart."""
         self._woken_at_s: float | None = None
@@ -454,7 +453,7 @@ class Lifecycle:
             self.now_s = now_s
             self._alike.clear()
         self.out = []
-        self._events = {}
+        self._rows = {}
 
     def end(self) -> list[Effect]:
         """End the turn: what follows for other jobs, then all effects."""
@@ -482,15 +481,6 @@ class Lifecycle:
         events = self._alike.get(_STARTED)
         self.log_all(job, self._keep_alike(_STARTED, ("start", None)) if events is None else events)
 
-    def log_finish(self, job: Job, status: int, usage: dict[str, Any] | None) -> None:
-        """Log that the job's tasks have ended, and what they used, if that was measured."""
-        if usage is not None:
-            self.log(job, "finish", {"status": status, "usage": usage})
-            return
-        key = ("finish", status)
-        events = self._alike.get(key)
-        self.log_all(job, self._keep_alike(key, ("finish", {"status": status})) if events is None else events)
-
     def log_all(
         self,
         job: Job,
@@ -498,14 +488,14 @@ class Lifecycle:
         jobspec: dict[str, Any] | None = None,
         R: dict[str, Any] | None = None,  # noqa: N803 - RFC 20's name
     ) -> None:
-        """Let events of now happen, and add them to the job's events of this turn."""
+        """Let events of now happen, and add them to the job's events of this turn; the list must not change."""
         job.apply_all(events)
-        before = self._events.get(job.id)
-        if before is not None:
-            before += events
+        row = self._rows.get(job.id)
+        if row is not None:
+            row.events = [*row.events, *events]
         else:
-            before = self._events[job.id] = [*events]
-            self.out.append(Persist(job.id, before, jobspec, R))
+            self._rows[job.id] = row = Persist(job.id, events, jobspec, R)
+            self.out.append(row)
 
     def _keep_alike(self, key: tuple[Any, ...], *named: NamedEvent) -> list[Event]:
         """Return events for all jobs that log the same now."""
@@ -572,11 +562,10 @@ class Lifecycle:
         queue.waiting.push(job.id, job.key())
         self.touched[queue.config.group] = None
 
-    def run(self, job: Job, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
-        """Give the job its grant, which is recorded already; its shells start after commit."""
+    def run(self, job: Job, R: dict[str, Any], grant: Grant, noted: dict[str, Any] | None) -> None:  # noqa: N803
+        """Give the job its grant, which is recorded already, and which is `noted`; its shells start after commit."""
         job.request = NO_REQUEST
         job.grant(R, grant)
-        noted = job.annotations  # not `annotations`: compiled code takes that for the import of this name
         context = {"annotations": noted} if noted else {}
         self.log_all(job, [self._event("alloc", context)], R=R)
         job.executing = True
@@ -598,8 +587,20 @@ class Lifecycle:
         self.log(job, "shrink", {"ranks": str(ranks), "note": note})
         self.out.append(ShrinkShells(job.id, ranks, note))
 
-    def release(self, job: Job, ranks: Idset | None) -> None:
-        """Release targets (None: all that are left); with the last of them the job ends."""
+    def finish(self, job: Job, status: int, usage: dict[str, Any] | None, *, release: bool) -> None:
+        """End the job's tasks, whose usage is None if it was not measured; with `release` it releases all, too."""
+        if release and usage is None and job.fatal is None and not job.sharing.requeue:  # it is not submitted again
+            self.release(job, None, status)
+            return
+        context: dict[str, Any] = {"status": status}
+        self.log(job, "finish", context if usage is None else context | {"usage": usage})
+        if release:
+            self.release(job, None)
+
+    def release(self, job: Job, ranks: Idset | None, status: int | None = None) -> None:
+        """Release targets (None: all that are left); with the last of them the job ends. With a `status`, its tasks
+        have ended now.
+        """
         given = job.held if ranks is None else ranks
         final = ranks is None or given == job.held
         whole = given is job.ranks or given == job.ranks
@@ -610,12 +611,13 @@ class Lifecycle:
         remainder: Any = self._sent_r(job.packed_r) if whole and known is given else job.remainder(known)
         was_last = final or job.held == given | unknown
         ranks_text, next_id = "all" if whole else str(given), self._next_id(job) if final else 0
-        key = ("release", ranks_text, final, next_id)
+        key = ("release", ranks_text, final, next_id, status)
         events = self._alike.get(key)
         if events is None:
+            finished = () if status is None else (("finish", {"status": status}),)
             released = "release", {"ranks": ranks_text, "final": final}
             ended = (("free", None), _cleaned(next_id)) if final else ()
-            events = self._keep_alike(key, released, *ended)
+            events = self._keep_alike(key, *finished, released, *ended)
         self.log_all(job, events)
         # the record first: the scheduler's next grant of these cores may come at once
         self.grants.release(job.id, None if final else given)
@@ -635,7 +637,7 @@ class Lifecycle:
 
     def _next_id(self, job: Job) -> int:
         """Return the id of the next attempt of a job that ends now, 0 if there is to be none."""
-        is_due = (job.fatal is not None or job.sharing is not USUAL) and job.is_due_again
+        is_due = (job.fatal is not None or job.sharing.requeue) and job.is_due_again
         return self._new_id(self.now_s) if is_due else 0
 
     def _leave(self, job: Job, next_id: int) -> None:

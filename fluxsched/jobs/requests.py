@@ -439,9 +439,7 @@ class Execution:
         if job.status is not None:
             raise InvalidTransition(f"job {jobid}: finished twice")
         self._lifecycle.begin(now_s)
-        self._lifecycle.log_finish(job, status, usage)
-        if release:
-            self._lifecycle.release(job, None)
+        self._lifecycle.finish(job, status, usage, release=release)
         return self._lifecycle.end()
 
     def released(self, jobid: int, ranks: Idset | None, final: bool, now_s: float) -> list[Effect]:

@@ -247,10 +247,11 @@ Event = dict[str, Any]
 """An RFC 18 event: timestamp, name, context?."""
 
 
-class Persist(msgspec.Struct, frozen=True, gc=False):
+class Persist(msgspec.Struct, gc=False):
     """Store one stretch of a job's life as one row; publish its events to watchers after commit.
 
-    `jobspec` comes with the `submit` event only, `R` with `alloc` only. The last event is `clean` when the job ended.
+    The list of events never changes, for jobs that log the same now share it. `jobspec` comes with the `submit` event
+    only, `R` with `alloc` only. The last event is `clean` when the job ended.
     """
 
     jobid: int

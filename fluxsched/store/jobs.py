@@ -446,24 +446,23 @@ def pack_events(events: Sequence[Event], coded: Callable[[dict[Any, Any]], dict[
 
 
 class EventPacker:
-    """Packs stretches of events; those of jobs that are handled in one turn mostly are of the same objects, and are
-    packed once. Events that are merely equal are not: 1 equals true.
+    """Packs stretches of events; jobs that are handled in one turn mostly share theirs, which are packed once. Events
+    that are merely equal are not: 1 equals true.
     """
 
     def __init__(self) -> None:
         self._noted: dict[int, tuple[object, dict[Any, Any]]] = {}
         """By id annotations, which thus stay, and the coded context that has them."""
-        self._last: dict[str, tuple[list[int], Sequence[Event], bytearray]] = {}
-        """By the name of its first event the last stretch: ids of its events, the events, which thus stay, and bytes.
-        """
+        self._last: dict[str, tuple[Sequence[Event], bytearray]] = {}
+        """By the name of its first event the last stretch and its bytes."""
 
     def pack(self, events: Sequence[Event]) -> bytearray:
         """Return the stretch as `pack_events` does; neither may be changed afterwards."""
-        name, ids = events[0]["name"], [*map(id, events)]
+        name = events[0]["name"]
         known = self._last.get(name)
-        if known is None or known[0] != ids:
-            self._last[name] = known = ids, events, pack_events(events, self._coded)
-        return known[2]
+        if known is None or known[0] is not events:
+            self._last[name] = known = events, pack_events(events, self._coded)
+        return known[1]
 
     def _coded(self, context: dict[Any, Any]) -> dict[Any, Any]:
         """Return a context with the numbers of its keys; annotations, which jobs on the same cores share, have them

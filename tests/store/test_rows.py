@@ -120,7 +120,7 @@ def test_stretches_of_the_same_events_are_packed_once():
     packer, events = EventPacker(), ended(1.5, 0)
     first = packer.pack(events)
     assert packer.pack([{"timestamp": 1.5, "name": "start"}]) is not first
-    assert packer.pack([*events]) is first
+    assert packer.pack(events) is first
     for found in (packer.pack(ended(1.5, 0)), packer.pack(ended(1.5, False))):
         assert found is not first
     for time_s, status in ((1.5, 9), (2.5, 9), (2.5, 0), (1.5, 0)):

@@ -149,8 +149,8 @@ JOBS = (
         "for queue in self.queues ",
     ),
     Sabotage(
-        "report every job as a success", "fluxsched.jobs.lifecycle:Lifecycle.log_finish",
-        'self._keep_alike(key, ("finish", {"status": status}))', 'self._keep_alike(key, ("finish", {"status": 0}))',
+        "report every job as a success", "fluxsched.jobs.lifecycle:Lifecycle.release",
+        '(("finish", {"status": status}),)', '(("finish", {"status": 0}),)',
     ),
     Sabotage(
         "forget an urgency", "fluxsched.jobs.requests:Requests.set_urgency",
@@ -162,7 +162,7 @@ JOBS = (
     ),
     Sabotage(
         "do not try jobs again whose tasks have failed", "fluxsched.jobs.lifecycle:Lifecycle._next_id",
-        "(job.fatal is not None or job.sharing is not USUAL)", "job.fatal is not None",
+        "(job.fatal is not None or job.sharing.requeue)", "job.fatal is not None",
     ),
     Sabotage(
         "free targets before the tasks have ended", "fluxsched.jobs.lifecycle:Lifecycle.fail",
