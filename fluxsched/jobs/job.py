@@ -519,7 +519,7 @@ class Job(JobSummary, eq=False, gc=False):
 
     def grant(self, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
         """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
-        self.R, self.ranks, self.nodelist = R, grant.ranks, grant.nodelist
+        self.packed_r, self.ranks, self.nodelist = _packed(R), grant.ranks, grant.nodelist
         self.ncores, self.ngpus, self.properties = grant.ncores, grant.ngpus, grant.properties
         self.by_part, self.switch = grant.by_part, grant.switch
         self.starttime_s, self.expiration_s = grant.starttime_s, grant.expiration_s

@@ -186,8 +186,7 @@ class RpcRequest:
     def relay(self, answer: Message) -> None:
         """Send another service's answer as the answer to this request."""
         if self.is_open:
-            back = make_response(self.message, answer.payload)
-            back.aux1 = answer.errnum
+            back = make_response(self.message, answer.payload, answer.errnum)
             self._close(back)
             self._post(self.peer, relayed(back))
 

@@ -179,22 +179,8 @@ def make_request(
     return Message(REQUEST, topic, payload, flags | framing, aux1=nodeid, matchtag=matchtag)
 
 
-def make_response(request: Message, payload: bytes | None = None) -> Message:
-    """Return a success response to `request`: same topic, matchtag, route and STREAMING flag (RFC 3, RFC 6)."""
-    return _answer(request, 0, payload)
-
-
-def make_error(request: Message, errnum: int, text: str = "") -> Message:
-    """Return an error response; ENODATA ends a good stream.
-
-    `text` is for people and must not be needed by programs; of a longer one ERROR_CHARS_MAX characters are sent.
-    """
-    if errnum <= 0:
-        raise ValueError(f"errnum {errnum} of an error response must be positive: 0 means success")
-    return _answer(request, errnum, text[:ERROR_CHARS_MAX].encode().replace(b"\0", b" ") if text else None)
-
-
-def _answer(request: Message, errnum: int, payload: bytes | None) -> Message:
+def make_response(request: Message, payload: bytes | None = None, errnum: int = 0) -> Message:
+    """Return a response to `request`, 0 for success: same topic, matchtag, route and STREAMING flag (RFC 3, RFC 6)."""
     framing = TOPIC if payload is None else TOPIC | PAYLOAD
     return Message(
         RESPONSE,
@@ -207,6 +193,16 @@ def _answer(request: Message, errnum: int, payload: bytes | None) -> Message:
         matchtag=request.matchtag,
         route=request.route,
     )
+
+
+def make_error(request: Message, errnum: int, text: str = "") -> Message:
+    """Return an error response; ENODATA ends a good stream.
+
+    `text` is for people and must not be needed by programs; of a longer one ERROR_CHARS_MAX characters are sent.
+    """
+    if errnum <= 0:
+        raise ValueError(f"errnum {errnum} of an error response must be positive: 0 means success")
+    return make_response(request, text[:ERROR_CHARS_MAX].encode().replace(b"\0", b" ") if text else None, errnum)
 
 
 @lru_cache(maxsize=TOPICS_CACHED_MAX)
@@ -546,19 +542,22 @@ def pack_bundles(messages: Iterable[Message]) -> list[list[bytes]]:
     room, places = BUNDLE_BYTES_MAX, BUNDLE_MESSAGES_MAX
     last = None
     for message in messages:
-        item = _item(message)
-        payload = message.payload
-        size = ITEM_OVERHEAD_BYTES + len(message.topic) * 4 + (0 if payload is None else len(payload))
-        if last is not None and (item is None or size > room or not places):
+        type_, topic, aux1, data = message.type, message.topic, message.aux1, message.payload
+        is_alone = type_ == CONTROL or not topic or topic == BUNDLE_TOPIC or message.alone
+        size = ITEM_OVERHEAD_BYTES + len(topic) * 4 + (len(data) if data else 0)
+        if last is not None and (is_alone or size > room or not places):
             sent.append(_flush(batch, last))
             batch, room, places, last = [], BUNDLE_BYTES_MAX, BUNDLE_MESSAGES_MAX, None
-        if item is None:
+        if is_alone:
             sent.append(encode(message))
-        else:
-            batch.append(item)
-            room -= size
-            places -= 1
-            last = message
+            continue
+        payload: msgspec.Raw | str | None = None
+        if data:
+            payload = data.decode(errors="replace") if type_ == RESPONSE and aux1 else msgspec.Raw(data)
+        batch.append((type_, topic, message.flags & _INTENT, aux1, message.matchtag, payload))
+        room -= size
+        places -= 1
+        last = message
     if last is not None:
         sent.append(_flush(batch, last))
     return sent
@@ -590,17 +589,6 @@ def _flush(batch: list[_Packed], last: Message) -> list[bytes]:
     if len(batch) == 1:
         return encode(last)
     return encode(make_request(BUNDLE_TOPIC, _encode_msgpack(batch), matchtag=0, flags=NORESPONSE))
-
-
-def _item(message: Message) -> _Packed | None:
-    """Return the message as an item of a bundle; None if it must be sent alone."""
-    type_, topic, aux1, data = message.type, message.topic, message.aux1, message.payload
-    if type_ == CONTROL or not topic or topic == BUNDLE_TOPIC or message.alone:
-        return None
-    payload: msgspec.Raw | str | None = None
-    if data:
-        payload = data.decode(errors="replace") if type_ == RESPONSE and aux1 else msgspec.Raw(data)
-    return type_, topic, message.flags & _INTENT, aux1, message.matchtag, payload
 
 
 def _message(outer: Message, type_: int, topic: str, flags: int, aux1: int, matchtag: int, raw: msgspec.Raw) -> Message:

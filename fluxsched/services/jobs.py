@@ -533,24 +533,18 @@ class JobService:
 
     def _submit(self, request: RpcRequest) -> None:
         wanted = SUBMIT(request.message.payload)
-        self.submit(request, self._specs.read(wanted.jobspec), wanted.urgency, wanted.flags)
+        jobspec, urgency, flags = self._specs.read(wanted.jobspec), wanted.urgency, wanted.flags
+        self._filters.admit(request, jobspec, urgency, partial(self.accept, request, urgency=urgency, flags=flags))
 
     def submit(
-        self,
-        request: RpcRequest,
-        jobspec: Jobspec,
-        urgency: int,
-        flags: int,
-        accepted: Callable[[int], None] | None = None,
+        self, request: RpcRequest, jobspec: Jobspec, urgency: int, flags: int, accepted: Callable[[int], None]
     ) -> None:
         """Accept the job of the request's user if the submit filters do, and answer with its id once it is stored;
         `accepted` is called with it at once.
         """
 
         def accept(jobspec: Jobspec) -> None:
-            jobid = self.accept(request, jobspec, urgency, flags)
-            if accepted is not None:
-                accepted(jobid)
+            accepted(self.accept(request, jobspec, urgency, flags))
 
         self._filters.admit(request, jobspec, urgency, accept)
 

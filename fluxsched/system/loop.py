@@ -20,7 +20,6 @@ import os
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any, Final, Protocol, TypeVar
 
@@ -102,11 +101,15 @@ class Turns:
         self._noted(what, exc)
 
     def run_isolated(
-        self, call: Callable[[], object], what: str, failed: Callable[[Exception], None] | None = None
+        self,
+        call: Callable[..., object],
+        what: str,
+        failed: Callable[[Exception], None] | None = None,
+        arguments: tuple[Any, ...] = (),
     ) -> None:
         """Run a call whose fault must end nothing else; `failed` is called with the fault."""
         try:
-            call()
+            call(*arguments)
         except Exception as exc:  # a bug in this call: the others continue
             self.report_bug(what, exc)
             if failed is not None:
@@ -227,7 +230,7 @@ class Turns:
             timer = heapq.heappop(self._timers)[2]
             call, timer.call = timer.call, None
             if call is not None:
-                self.run_isolated(partial(call, *timer.arguments) if timer.arguments else call, "a timer")
+                self.run_isolated(call, "a timer", None, timer.arguments)
                 if self.clock.monotonic_s() > until_s:
                     return True
         return False
