@@ -118,8 +118,8 @@ JOBS = (
     ),
     Sabotage(
         "announce before it is stored", "fluxsched.services.job_effects:JobEffects._persist",
-        "    self._unpublished_events.append((one.jobid, events))\n",
-        "    for publish in self.publish:\n        publish([(one.jobid, events)])\n"
+        "    self._unpublished_events.append((jobid, events))\n",
+        "    for publish in self.publish:\n        publish([(jobid, events)])\n"
         "    for notify in self.published:\n        notify()\n",
     ),
     Sabotage(
