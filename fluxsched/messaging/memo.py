@@ -142,7 +142,7 @@ class JobspecMemo:
             return None
         resources = self._resources.read(parts.resources)
         attributes = self._attributes.read(parts.attributes)
-        raw = {"resources": resources.raw, "tasks": tasks, "attributes": attributes.raw, "version": 1}
+        raw = {"version": 1, "resources": resources.raw, "tasks": tasks, "attributes": attributes.raw}
         jobspec = Jobspec.of_read(raw, resources.read, attributes.read)
         members = resources.members + attributes.members + len(jobspec.command) + _TASK_MEMBERS
         return jobspec if members <= MEMBERS_MAX else None
@@ -166,7 +166,8 @@ def _members(part: object) -> int:
 class ObjectMemo(Generic[V]):
     """Cache of values derived from objects, for the objects used last; the objects must not change.
 
-    With `size`, which returns the size of a value, the values have at most `memo_bytes_max`.
+    With `size`, which returns the size of a value, the values have at most `memo_bytes_max`. A full cache is emptied:
+    to drop one value for each that comes costs more than what is seldom made twice.
     """
 
     def __init__(
@@ -175,7 +176,7 @@ class ObjectMemo(Generic[V]):
         self._make = make
         self._memo_bytes_max = memo_bytes_max
         self._size = size
-        self._made: OrderedDict[int, tuple[object, V]] = OrderedDict()
+        self._made: dict[int, tuple[object, V]] = {}
         self._made_bytes = 0
 
     def clear(self) -> None:
@@ -188,11 +189,9 @@ class ObjectMemo(Generic[V]):
         if known is not None and known[0] is thing:
             return known[1]
         value = self._make(thing)
+        size = 0 if self._size is None else self._size(value)
+        if len(self._made) >= SPECS_KEPT or self._made_bytes + size > self._memo_bytes_max:
+            self.clear()
         self._made[id(thing)] = (thing, value)
-        if self._size is not None:
-            self._made_bytes += self._size(value)
-        while len(self._made) > SPECS_KEPT or self._made_bytes > self._memo_bytes_max:
-            _, made = self._made.popitem(last=False)[1]
-            if self._size is not None:
-                self._made_bytes -= self._size(made)
+        self._made_bytes += size
         return value

@@ -19,6 +19,8 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
 from fluxsched.instance.backup import restore
+from fluxsched.messaging.memo import JobspecMemo
+from fluxsched.protocol import framing
 from fluxsched.store import jobs as storage_parts
 from fluxsched.store.integrity import add_function, checksummed
 from fluxsched.store.jobs import (
@@ -191,6 +193,7 @@ def test_long_texts_of_jobspecs_and_resources_take_a_byte(database, jobspec):
     row = (1, 0, pack_events([]), *parts.split(jobspec), pack_resources(GRANTED))
     database.execute("".join(INSERTS["job_log"]), *checksummed("job_log", [row]))
     assert read_job(database.execute, 1) == {"eventlog": [], "jobspec": jobspec, "R": GRANTED}
+    assert parts.split(JobspecMemo().read(framing.pack(jobspec)).raw).text == row[3], "as it is read from a message"
     [bare] = read_ended(database.execute, [1], pytest.fail)
     assert json.loads(bare.jobspec)["tasks"] == jobspec["tasks"]
     assert len(row[3]) < len(json.dumps(jobspec)) / 3
