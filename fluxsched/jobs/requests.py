@@ -83,7 +83,8 @@ class Requests:
         self._jobs = lifecycle.jobs
         self.active_max = active_max
         self._banks = banks
-        self._checked: Jobspec | None = None
+        self._checked: object = None
+        """The last attributes that were checked: those of jobs that come together are one object."""
         self.reservations = Reservations(lifecycle)
 
     def change_banks(self, banks: Banks) -> None:
@@ -115,7 +116,7 @@ class Requests:
         job = Job(jobid, queue, jobspec=jobspec)
         self._lifecycle.begin(now_s)
         self._lifecycle.submit(job, userid, urgency, flags, depends=bool(dependencies))
-        link = self._lifecycle.links.serving(queue.group)
+        link = self._lifecycle.links.serving(queue.config.group)
         if link is None or not link.ready:
             self._lifecycle.links.unjudged.add(jobid)
         if dependencies:
@@ -133,9 +134,9 @@ class Requests:
         _check_urgency(urgency)
         if len(self._jobs.active) >= self.active_max:
             raise Refused(f"{self.active_max} jobs are active, the limit: submit when some have ended", errno.EAGAIN)
-        if jobspec is not self._checked:  # equal ones that come together are one object
+        if jobspec.raw["attributes"] is not self._checked:
             check_submitted(jobspec)
-            self._checked = jobspec
+            self._checked = jobspec.raw["attributes"]
         queue = self._lifecycle.queues.for_submit(jobspec.queue)
         jobspec = queue.admit(jobspec, self._banks.missing_in(jobspec))
         if self._lifecycle.limits.are_there:
@@ -367,7 +368,7 @@ def _check_deadline(deadline_s: float, limit_s: float, begin_s: float, now_s: fl
 
 
 def check_submitted(jobspec: Jobspec) -> None:
-    """Check the rules that hold at submission only: a job in the store was accepted by the rules of its day.
+    """Check the rules for attributes at submission: a job in the store was accepted by the rules of its day.
 
     Raise InvalidValue for unknown tags in names of output files and unknown attributes of ours, LimitExceeded for a
     name above NAME_CHARS_MAX.
