@@ -501,8 +501,9 @@ class Job(JobSummary, eq=False, gc=False):
         """Let events happen, one after the other. Raises InvalidTransition, with the events before, if the table does
         not list one.
         """
+        state, names = self.state, self.event_names
         for event in events:
-            name, state = event["name"], self.state
+            name = event["name"]
             kind = FATAL if name == "exception" and event["context"]["severity"] == 0 else name
             step = _STEPS[state].get(kind)
             if step is not None:
@@ -510,12 +511,14 @@ class Job(JobSummary, eq=False, gc=False):
                 if handler is not None:
                     handler(self, event)
                 if target is not state:
-                    self.state = target
+                    self.state = state = target
                     if stamp is not None:
                         setattr(self, stamp, event["timestamp"])
-            elif kind in EVENTS:
-                self._refuse(kind)  # RFC 21: events beyond those listed may appear
-            self.event_names = self.event_names[name]
+            elif kind in EVENTS:  # RFC 21: events beyond those listed may appear
+                self.event_names = names
+                self._refuse(kind)
+            names = names[name]
+        self.event_names = names
 
     def grant(self, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
         """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
@@ -598,8 +601,9 @@ def sched_jobspec(job: Job) -> dict[str, Any]:
     """Return the jobspec for the scheduler (RFC 27): with all updates, without the environment."""
     assert job.jobspec is not None
     tree = job.jobspec.bare
-    for path, value in (job.overrides or {}).items():
-        tree = with_path(tree, path, value)
+    if job.overrides is not None:
+        for path, value in job.overrides.items():
+            tree = with_path(tree, path, value)
     return tree
 
 

@@ -521,13 +521,12 @@ class Lifecycle:
             self.limits.enter(job)
         job.queue.active += 1
         job.queue.pending[job.id] = None
-        self.bound(job)
+        if self.reservation_ends_s or (job.jobspec is not None and job.jobspec.deadline_s is not None):
+            self.bound(job)
 
     def bound(self, job: Job) -> None:
         """Remember when a job with a deadline, or in a reservation, has to start at the latest."""
-        end_s = inf
-        if self.reservation_ends_s or (job.jobspec is not None and job.jobspec.deadline_s is not None):
-            end_s, _ = self._last_end(job)
+        end_s, _ = self._last_end(job)
         if end_s < inf:
             heappush(self._latest, (end_s - job.duration_s, job.id))
             self.wake()

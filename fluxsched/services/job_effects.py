@@ -259,10 +259,10 @@ class JobEffects:
 
     def _persist(self, one: effect.Persist) -> None:
         jobid, events = one.jobid, one.events
-        ended_s = max(1, int(events[-1]["timestamp"])) if events[-1]["name"] == "clean" else 0
+        ended_s, packed = self._pack(events)
+        text, environment, files = NO_JOBSPEC if one.jobspec is None else self._rows.get(one.jobspec)
         resources = "" if one.R is None else pack_resources(one.R)
-        row = NO_JOBSPEC if one.jobspec is None else self._rows.get(one.jobspec)
-        self._store.add("job_log", (jobid, ended_s, self._pack(events), *row, resources))
+        self._store.add("job_log", (jobid, ended_s, packed, text, environment, files, resources))
         self._unpublished_events.append((jobid, events))
         if one.jobspec is not None:
             self.counts.submitted += 1

@@ -453,15 +453,19 @@ class EventPacker:
     def __init__(self) -> None:
         self._noted: dict[int, tuple[object, dict[Any, Any]]] = {}
         """By id annotations, which thus stay, and the coded context that has them."""
-        self._last: dict[str, tuple[Sequence[Event], bytearray]] = {}
-        """By the name of its first event the last stretch and its bytes."""
+        self._last: dict[str, tuple[Sequence[Event], tuple[int, bytearray]]] = {}
+        """By the name of its first event the last stretch, and what it is as a part of a row."""
 
-    def pack(self, events: Sequence[Event]) -> bytearray:
-        """Return the stretch as `pack_events` does; neither may be changed afterwards."""
+    def pack(self, events: Sequence[Event]) -> tuple[int, bytearray]:
+        """Return when the job ended (seconds, 0 if it has not), and the stretch as `pack_events` does; neither events
+        nor bytes may be changed afterwards.
+        """
         name = events[0]["name"]
         known = self._last.get(name)
         if known is None or known[0] is not events:
-            self._last[name] = known = events, pack_events(events, self._coded)
+            last = events[-1]
+            ended_s = max(1, int(last["timestamp"])) if last["name"] == "clean" else 0
+            self._last[name] = known = events, (ended_s, pack_events(events, self._coded))
         return known[1]
 
     def _coded(self, context: dict[Any, Any]) -> dict[Any, Any]:

@@ -132,7 +132,7 @@ JOBS = (
     ),
     Sabotage(
         "lose a job's end", "fluxsched.services.job_effects:JobEffects._persist",
-        'self._store.add("job_log",', 'ended or self._store.add("job_log",',
+        'self._store.add("job_log",', 'ended_s or self._store.add("job_log",',
     ),
     Sabotage(
         "lose a stopped queue at a restart", "fluxsched.services.job_effects:JobEffects._save_queue",
