@@ -85,18 +85,22 @@ def intact(rows: Iterable[Row]) -> Iterator[Row]:
     return (row[:-1] for row in rows if is_intact(row))
 
 
-def checksummed(table: str, rows: Iterable[Row]) -> list[tuple[Any, ...]]:
-    """Return rows that are to be written, with their checksums."""
+def checksummed(table: str, rows: Iterable[Row]) -> list[Any]:
+    """Return the values of rows that are to be written, each row's with its checksum, as one list."""
+    values: list[Any] = []
     if table == "job_log":  # the statement makes NULL of 0 and ""
-        return [
-            (*row, crc32(_pack((jobid, ended or None, events, text or None, part or None, files or None, R or None))))
-            for row in rows
-            for jobid, ended, events, text, part, files, R in (row,)
-        ]
+        for row in rows:
+            jobid, ended, events, text, part, files, resources = row
+            read = jobid, ended or None, events, text or None, part or None, files or None, resources or None
+            values += row
+            values.append(crc32(_pack(read)))
+        return values
     reals = _REALS.get(table)
-    if reals is not None:
-        rows = [(*row[: reals.start], *map(_real, row[reals]), *row[reals.stop :]) for row in rows]
-    return [(*row, crc32(_pack(row))) for row in rows]
+    for row in rows:
+        if reals is not None:
+            row = (*row[: reals.start], *map(_real, row[reals]), *row[reals.stop :])
+        values += (*row, crc32(_pack(row)))
+    return values
 
 
 def add_function(connection: sqlite3.Connection) -> None:

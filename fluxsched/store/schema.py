@@ -67,8 +67,8 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
                 log.warning("%s is changed from format %d to %d, which may take a while", path, older, older + 1)
                 MIGRATIONS[older](connection)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        (row,) = checksummed("saved", [(*WRITER, msgspec.json.encode(__version__))])
-        connection.execute("INSERT OR REPLACE INTO saved VALUES (?, ?, ?, ?)", row)
+        values = checksummed("saved", [(*WRITER, msgspec.json.encode(__version__))])
+        connection.execute("INSERT OR REPLACE INTO saved VALUES (?, ?, ?, ?)", values)
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:

@@ -461,7 +461,7 @@ def count(groups: Sequence[RowGroup]) -> int:
     return sum(len(rows) for _, rows in groups)
 
 
-def _statements(table: str, rows: list[Values]) -> Iterator[tuple[str, Values]]:
+def _statements(table: str, rows: list[Values]) -> Iterator[tuple[str, Sequence[Any]]]:
     """Yield rows joined into multi-row INSERTs, with their checksums, and parts compressed: this is not the loop's
     thread. Deletions are yielded as they are.
     """
@@ -470,12 +470,11 @@ def _statements(table: str, rows: list[Values]) -> Iterator[tuple[str, Values]]:
         return
     if table == "part":
         rows = [(number, digest, compressed(text)) for number, digest, text in rows]
-    if table in COLUMNS:
-        rows = checksummed(table, rows)
-    done, left = 0, len(rows)
+    values = checksummed(table, rows) if table in COLUMNS else list(chain.from_iterable(rows))
+    width, done, left = len(values) // len(rows), 0, len(rows)
     while left:
         size = next((size for size in INSERT_SIZES if size <= left), left)
-        yield _insert(table, size), tuple(chain.from_iterable(rows[done : done + size]))
+        yield _insert(table, size), values[done * width : (done + size) * width]
         done, left = done + size, left - size
 
 

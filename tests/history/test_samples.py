@@ -555,7 +555,7 @@ async def test_damaged_history_is_said_and_set_aside_and_the_scheduler_serves(si
     await peer.ok("instance.stop")
     await eventually(lambda: not alive(pid))
     connection = sqlite3.connect(statedir / "state.sqlite")
-    (changed,) = checksummed("saved", [(KIND, "default", b'"{\\"version\\": 7}"')])
+    changed = checksummed("saved", [(KIND, "default", b'"{\\"version\\": 7}"')])
     connection.execute("INSERT OR REPLACE INTO saved VALUES (?, ?, ?, ?)", changed)
     connection.commit()
     connection.close()

@@ -81,7 +81,7 @@ async def test_a_value_that_is_no_json_is_the_schedulers_to_judge(world, value):
     site = await world.bare(fake="4x2", statedir=statedir)
     await world.stop(site)
     connection = sqlite3.connect(statedir / "state.sqlite")
-    (row,) = checksummed("saved", [("scheduler", "default", value)])
+    row = checksummed("saved", [("scheduler", "default", value)])
     connection.execute("INSERT INTO saved VALUES (?, ?, ?, ?)", row)
     connection.commit()
     connection.close()

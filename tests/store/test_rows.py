@@ -85,7 +85,7 @@ def parts_of(database):
     """As an instance has them that has just started."""
 
     def add(row):
-        database.execute("INSERT INTO part VALUES (?, ?, ?, ?)", *checksummed("part", [row]))
+        database.execute("INSERT INTO part VALUES (?, ?, ?, ?)", checksummed("part", [row]))
 
     return Parts(add, *known_parts(database.execute))
 
@@ -93,7 +93,7 @@ def parts_of(database):
 def submit(database, parts, jobid, jobspec, ended_s=0):
     events = pack_events([{"timestamp": 1.5, "name": "submit"}])
     row = (jobid, ended_s, events, *parts.split(jobspec), "")
-    database.execute("".join(INSERTS["job_log"]), *checksummed("job_log", [row]))
+    database.execute("".join(INSERTS["job_log"]), checksummed("job_log", [row]))
 
 
 def count(database):
@@ -192,7 +192,7 @@ GRANTED = {
 def test_long_texts_of_jobspecs_and_resources_take_a_byte(database, jobspec):
     parts = parts_of(database)
     row = (1, 0, pack_events([]), *parts.split(jobspec), pack_resources(GRANTED))
-    database.execute("".join(INSERTS["job_log"]), *checksummed("job_log", [row]))
+    database.execute("".join(INSERTS["job_log"]), checksummed("job_log", [row]))
     assert read_job(database.execute, 1) == {"eventlog": [], "jobspec": jobspec, "R": GRANTED}
     assert parts.split(JobspecMemo().read(framing.pack(jobspec)).raw).text == row[3], "as it is read from a message"
     [bare] = read_ended(database.execute, [1], pytest.fail)
