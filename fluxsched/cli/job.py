@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -594,11 +595,9 @@ def attach(handle: InstanceHandle, jobid: int, label_io: bool, read_only: bool) 
     Input piped into this command is forwarded to the job's tasks. To a job with a terminal (run --pty) all keys
     typed here go, Ctrl-C too, but Ctrl-\\, which detaches.
     """
-    jobspec = _jobspec_of(handle, jobid)
-    _say_files(jobid, jobspec)
+    _say_files(handle, jobid)
     here = None if read_only else own_input(terminal=True)
-    has_pty = pty_of(system_given(jobspec.get("attributes"))) is not None
-    terminal = has_pty and here is not None and is_own_terminal(here)
+    terminal = here is not None and is_own_terminal(here) and _has_pty(handle, jobid)
     source = None if read_only else own_input(terminal=terminal)
     try:
         return attach_to(handle, jobid, labelled=label_io, source=source, terminal=terminal)
@@ -612,14 +611,18 @@ def _jobspec_of(handle: InstanceHandle, jobid: int) -> dict[str, Any]:
     return jobspec
 
 
-def _say_files(jobid: int, jobspec: dict[str, Any]) -> None:
-    """Say on stderr to which files a job writes what is not shown here."""
-    parsed = Jobspec.parse(jobspec)
-    templates = (("output", parsed.output), ("errors", parsed.error))
-    paths = [(what, Path(parsed.cwd or "", path)) for what, path in templates if path]
-    files = [f"its {what} to {fill(str(path), lambda tag: id_tag(tag, jobid))}" for what, path in paths]
-    if files:
-        warn(f"{jobid_text(jobid)} writes {' and '.join(files)}")
+def _has_pty(handle: InstanceHandle, jobid: int) -> bool:
+    return pty_of(system_given(_jobspec_of(handle, jobid).get("attributes"))) is not None
+
+
+def _say_files(handle: InstanceHandle, jobid: int) -> None:
+    """Print to stderr to which files a job writes what is not shown here; nothing where its jobspec cannot be read."""
+    with suppress(FluxschedError):
+        jobspec = Jobspec.parse(_jobspec_of(handle, jobid))
+        templates = [(what, path) for what, path in (("output", jobspec.output), ("errors", jobspec.error)) if path]
+        paths = [(what, fill(path, lambda tag: id_tag(tag, jobid))) for what, path in templates]
+        if files := [f"its {what} to {Path(jobspec.cwd or '', path)}" for what, path in paths]:
+            warn(f"{jobid_text(jobid)} writes {' and '.join(files)}")
 
 
 @job.command("output")
@@ -633,7 +636,7 @@ def output(handle: InstanceHandle, jobid: int, follow: bool, label_io: bool, as_
     if as_json:
         print_stream(handle.stream("job-manager.output", {"id": jobid, "follow": follow}))
     else:
-        _say_files(jobid, _jobspec_of(handle, jobid))
+        _say_files(handle, jobid)
         follow_output(handle, jobid, OutputWriter(label_io), follow=follow)
 
 

@@ -17,5 +17,5 @@ else:
     Class = TypeVar("Class")
 
     def mypyc_attr(**attributes: Any) -> Callable[[Class], Class]:
-        """Return the class unchanged."""
+        """Return a decorator that leaves the class as it is."""
         return lambda cls: cls

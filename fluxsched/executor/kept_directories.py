@@ -34,7 +34,7 @@ class KeptDirectories:
 
     def take(self, path: str) -> bool:
         """Have a kept directory at this path; return False if there is none, so that one has to be made."""
-        kept = self._in(path.rpartition("/")[0])
+        kept = self._kept_in(path.rpartition("/")[0])
         while kept:
             try:
                 os.rename(kept.pop(), path)
@@ -46,7 +46,7 @@ class KeptDirectories:
     def keep(self, path: str) -> bool:
         """Keep a job's directory if it is as if new; return whether it was kept."""
         parent, _, name = path.rpartition("/")
-        kept = self._in(parent)
+        kept = self._kept_in(parent)
         if len(kept) >= KEPT_MAX or not self._is_as_new(path):
             return False
         place = f"{parent}/{KEPT_NAME}"
@@ -61,8 +61,8 @@ class KeptDirectories:
         kept.append(f"{place}/{name}")
         return True
 
-    def _in(self, parent: str) -> list[str]:
-        """Return the paths of what is kept of the directories of jobs in this one."""
+    def _kept_in(self, parent: str) -> list[str]:
+        """Return the paths of the directories that are kept for jobs of this parent directory."""
         if parent not in self._kept:
             place = f"{parent}/{KEPT_NAME}"
             try:

@@ -446,7 +446,7 @@ class ResourceModule:
 
     def add_targets(self, resources: ResourceSet, now_s: float) -> list[ResourceEffect]:
         """Targets that an agent brings: lost ones return with their old rank and group, others are new, in `default`;
-        all are offline at first, and known ones are no change.
+        all are offline at first, and known ones stay as they are.
 
         Raises InvalidValue for a static inventory, Refused (EEXIST) naming all known ones that look different.
         """

@@ -308,8 +308,8 @@ INSERTS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Statements for each table's rows: the beginning, the values of one row, and the end.
 
-The interpreter takes a third of a microsecond to pass a `None` or `bytes`, which SQLite needs not for a NULL that it
-makes itself, so a job's rows have 0 and "" for NULL, and bytearrays.
+Python's sqlite3 takes a third of a microsecond to pass a `None` or `bytes`, so a job's rows have bytearrays, and 0 and
+"", of which the statement makes NULL.
 """
 DELETES = {
     "saved": "DELETE FROM saved WHERE kind = ? AND key = ?",

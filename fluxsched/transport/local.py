@@ -125,7 +125,7 @@ class Unpacker:
 # ---- a client over a connected socket
 
 READ_BYTES = 64 << 10
-"""Taken from a connection at a time: less than a buffer that is mapped and unmapped for each read (malloc(3))."""
+"""Taken from a connection at a time: buffers of 128 KiB or more would be mapped and unmapped for each (mallopt(3))."""
 READ_AHEAD_MAX = 256
 """Messages of a connection that wait to be received; more are left in the kernel, so that their sender waits."""
 CLOSE_LINGER_S = 0.2

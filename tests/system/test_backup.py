@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,19 @@ def test_a_damaged_state_is_not_started_on_unless_the_user_says_so(user: Any, da
     assert notice in "".join(path.read_text() for path in (user.directory / "state" / "logs").iterdir())
     assert again.info(ended)["result"] == "COMPLETED"
     again("stop")
+
+
+def test_what_a_job_has_printed_is_shown_though_its_environment_is_damaged(user: Any, daemon: Any) -> None:
+    here = daemon("--fake", "2x2", "--statedir", "state")
+    jobid = here.submit("--env", f"LONG={'long' * 999}", "echo", "done")
+    here("wait", jobid)
+    here("stop")
+    with closing(sqlite3.connect(user.directory / "state" / "state.sqlite")) as file, file:
+        file.execute("UPDATE part SET value = value || x'00'")
+    again = daemon("--fake", "2x2", "--statedir", "state")
+    assert "cannot be read from the state, which is damaged" in again("job", "info", jobid, "jobspec", status=1).err
+    for verb in ("output", "attach"):
+        assert again("job", verb, jobid).out == "done\n"
 
 
 def test_a_log_that_was_lost_after_a_kill_is_not_started_without(user: Any, daemon: Any, kill_hard: Any) -> None:

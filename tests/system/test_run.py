@@ -105,6 +105,10 @@ def test_labels_and_files(site: Any, tmp_path: Path) -> None:
     files = f"{jobid} writes its output to {tmp_path}/{jobid}.out and its errors to {tmp_path}/err"
     for verb in ("attach", "output"):
         assert site("job", verb, jobid).err == f"fluxsched: job {verb}: {files}\n"
+    (tmp_path / "{{id}}").mkdir()
+    jobid = site.submit("--cwd", tmp_path / "{{id}}", "--output", "out", "true")
+    site("wait", jobid)
+    assert site("job", "output", jobid).err.endswith(f" writes its output to {tmp_path}/{{{{id}}}}/out\n")
     after = ("--dependency", f"afterany:{jobid}")  # a job that might make the directory: it is not looked for before
     found = site("run", *after, "--output", "/no/such/place/out", "true", status=1)
     assert found.err.endswith("cannot open '/no/such/place/out' for the job's output: No such file or directory\n")

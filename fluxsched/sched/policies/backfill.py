@@ -58,6 +58,7 @@ from fluxsched.sched.policy import (
     View,
     cores_in,
     merged,
+    placement_of,
 )
 
 
@@ -73,8 +74,9 @@ class Fifo:
         self.placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        placement = placement_of(self)
         while (job := view.first) is not None:
-            fit = view.find(job, self.placement)
+            fit = view.find(job, placement)
             if fit is None:
                 yield Pending(job.jobid, view.reason(job))
                 return
@@ -97,13 +99,13 @@ class FirstFit:
         self._order = order
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        skips = Skips()
+        skips, placement = Skips(), placement_of(self)
         selection = IMMEDIATE
         for job in view.candidates(skips, self._order):
             if job is None:
                 yield PAUSE
                 continue
-            fit = view.find(job, self.placement)
+            fit = view.find(job, placement)
             if fit is not None:
                 yield Start(job.jobid, fit, selection)
             else:
@@ -132,10 +134,11 @@ class Easy:
         self.placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        placement = placement_of(self)
         if view.first_beside(()) is not None:  # else all jobs are of one queue, as they mostly are
             yield from self._keep_promises(view)
         while (head := view.first) is not None:
-            fit = view.find(head, self.placement)
+            fit = view.find(head, placement)
             if fit is None:
                 break
             yield Start(head.jobid, fit)
@@ -146,7 +149,7 @@ class Easy:
             yield Reserve(plan.reserve(head), view.reason(head))
         if view.first_beside(()) is not None:
             yield from self._heads_beside(head, view)
-        for found in plan.placeable(view.candidates(plan.skips, self._order), self.placement):
+        for found in plan.placeable(view.candidates(plan.skips, self._order), placement):
             if found is None:
                 yield PAUSE
             else:
@@ -177,7 +180,7 @@ class Easy:
 
     def _seat(self, job: PendingJob, view: View) -> Generator[Decision, None, bool]:
         """Start the first job of a queue, or see that it has a reservation. Return whether it starts."""
-        fit = view.find(job, self.placement)
+        fit = view.find(job, placement_of(self))
         if fit is not None:
             yield Start(job.jobid, fit)
         elif not view.plan.has(job.jobid):
@@ -222,12 +225,12 @@ class Hybrid:
         self.placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        plan, planned = view.plan, 0
+        plan, planned, placement = view.plan, 0, placement_of(self)
         for job in view.queue:
             if planned >= self._depth:
                 yield from self._backfill(view.candidates(plan.skips, self._order), plan)
                 return
-            found = plan.seat(job, self.placement)
+            found = plan.seat(job, placement)
             if isinstance(found, Fits):
                 yield Start(job.jobid, found, BACKFILLED if planned else IMMEDIATE)
                 continue
@@ -237,7 +240,7 @@ class Hybrid:
                 yield PAUSE
 
     def _backfill(self, jobs: Iterable[PendingJob | None], plan: Plan) -> Iterator[Decision]:
-        for found in plan.placeable(jobs, self.placement):
+        for found in plan.placeable(jobs, placement_of(self)):
             if found is None:
                 yield PAUSE
             else:
@@ -267,7 +270,7 @@ class Conservative:
         plan = view.plan
         if self._compress:
             _keep_promises(view, plan)
-        selection, planned = IMMEDIATE, 0
+        selection, planned, placement = IMMEDIATE, 0, placement_of(self)
         for job in view.candidates(Skips(), self._order):
             planned += 1
             if job is None or not planned % PAUSE_EVERY:
@@ -275,7 +278,7 @@ class Conservative:
             if job is None:
                 continue
             plan.drop(job.jobid)
-            found = plan.seat(job, self.placement)
+            found = plan.seat(job, placement)
             if isinstance(found, Fits):
                 yield Start(job.jobid, found, selection)
             else:

@@ -269,3 +269,22 @@ def test_an_arrival_that_can_change_nothing_makes_no_pass_of_its_policy(monkeypa
     bench.scheduler.prioritize([(8, 31)])
     bench.run()
     assert len(passes) == 2
+
+
+def test_a_policy_that_inherits_from_ours_may_say_by_its_class_how_jobs_are_placed():
+    class Packed(type(policy_of("fifo"))):
+        placement = BEST_FIT
+
+        def __init__(self):
+            """Not that of the base, which sets a placement, too."""
+
+    placements = {}
+    for policy in (Packed(), policy_of("fifo")):
+        bench = Bench(policy)
+        bench.grow("0-3")
+        for jobid in (1, 2):
+            bench.submit(jobid, cores=1)
+        granted = [effect.R for effect in bench.run() if isinstance(effect, Granted)]
+        ranks = [R["execution"]["R_lite"][0]["rank"] for R in granted]
+        placements[type(policy).__name__] = len(ranks), len(set(ranks))
+    assert placements == {"Packed": (2, 1), "Fifo": (2, 2)}
