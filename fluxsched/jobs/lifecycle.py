@@ -562,7 +562,9 @@ class Lifecycle:
         self.touched[queue.config.group] = None
 
     def run(self, job: Job, R: dict[str, Any], grant: Grant, noted: dict[str, Any] | None) -> None:  # noqa: N803
-        """Give the job its grant, which is recorded already, and `noted`, its annotations; its shells start after commit."""
+        """Give the job its grant, which is recorded already, with `noted` as its annotations; its shells start after
+        commit.
+        """
         job.request = NO_REQUEST
         job.grant(R, grant)
         context = {"annotations": noted} if noted else {}
