@@ -75,6 +75,7 @@ from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.keepers import KeeperConnections
 from fluxsched.services.module_processes import ChildProcess, ModuleProcesses
 from fluxsched.services.modules import TERMINATE_S, ModuleService
+from fluxsched.store.integrity import recorded_commit
 from fluxsched.store.repair import make_sound
 from fluxsched.store.store import ImmediateWriter, Store, ThreadedWriter, ThreadPerCallWriter
 from fluxsched.system.clock import SystemClock, generator_id
@@ -282,9 +283,10 @@ class Instance:
         """Ensure that the stored state can be used; return the notice about it."""
         if self.settings.statedir is None:
             return None
+        database = state / DATABASE_NAME
         with os.scandir(state / SPOOL_NAME) as found:
-            has_jobs = any(found)
-        notice = make_sound(state / DATABASE_NAME, has_jobs, accept_loss=self.settings.salvage)
+            has_jobs = any(found) or bool(recorded_commit(database))  # many jobs leave nothing in the spool directory
+        notice = make_sound(database, has_jobs, accept_loss=self.settings.salvage)
         if notice is not None:
             log.error("%s", notice)
         return notice

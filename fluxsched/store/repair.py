@@ -139,7 +139,7 @@ def fault_at_start(path: Path, has_jobs: bool) -> StateFault | None:
         return StateFault("it is empty, but jobs have run on this state") if has_jobs else None
     text = fault_of(path) if is_unclean or path.stat().st_size <= CHECKED_BYTES else None
     if text is None:
-        text = _fault_of_form(path, has_jobs or bool(recorded))
+        text = _fault_of_form(path, has_jobs)
     if text is not None:
         return StateFault(text)
     with closing(open_read_only(path)) as connection:
@@ -166,17 +166,17 @@ def fault_of(path: Path) -> str | None:
     return None if found == "ok" else " ".join(found.split()).removeprefix("*** in database main *** ")
 
 
-def _fault_of_form(path: Path, has_state: bool) -> str | None:
+def _fault_of_form(path: Path, has_jobs: bool) -> str | None:
     """Return which tables a file lacks, or has otherwise; one that was made and never used has none."""
     with closing(open_read_only(path)) as connection:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         found = form_of(connection)
     wanted = known_form(version)
     missing = [name for name in wanted.tables if name not in found.tables]
-    if not found.tables and not has_state:
+    if not found.tables and not has_jobs:
         return None
     if missing and len(missing) == len(wanted.tables):
-        return f"it has no table of an instance{', though jobs have run on this state' if has_state else ''}"
+        return f"it has no table of an instance{', though jobs have run on this state' if has_jobs else ''}"
     if missing:
         return f"it has no table {', '.join(missing)}"
     if version < SCHEMA_VERSION:

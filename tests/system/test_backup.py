@@ -148,6 +148,30 @@ def test_a_log_that_was_lost_after_a_kill_is_not_started_without(user: Any, daem
     assert again("resource", "drain", "-n", "-o", "{ranks} {state} {reason}").word == "1 drained fan"
 
 
+def test_a_database_that_was_lost_is_not_started_without(user: Any, daemon: Any) -> None:
+    """Also if jobs have left nothing else: it was taken for a new state, without the drains."""
+    options = ("--fake", "2x2", "--statedir", "state")
+    here = daemon(*options)
+    here("resource", "drain", "1", "fan")
+    here("wait", here.submit("--output=printed", "true"))
+    here("stop")
+    state = user.directory / "state"
+    assert not list((state / "jobs").iterdir())
+    (state / "state.sqlite").rename(state / "kept")
+    said = "state/state.sqlite is missing, though jobs have run on this state"
+    assert said in user.process("start", *options, "--daemon", status=1).err
+    (state / "state.sqlite").touch()
+    assert "state.sqlite is damaged: it is empty, but" in user.process("start", *options, "--daemon", status=1).err
+    (state / "kept").rename(state / "state.sqlite")
+    here = daemon(*options)
+    assert here("resource", "drain", "-n", "-o", "{ranks} {state} {reason}").word == "1 drained fan"
+    here("stop")
+    (state / "state.sqlite").unlink()
+    here = user.at(user.process("start", *options, "--daemon", "--salvage").word)
+    here("stop")
+    daemon(*options)("stop")
+
+
 def test_a_backup_that_others_may_write_is_not_restored(user: Any, daemon: Any) -> None:
     """Its jobs would run as the one who restores it."""
     here = daemon("--fake", "1x1", "--statedir", "state")
