@@ -27,7 +27,7 @@ from fluxsched.config.values import ClusterSettings
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.reasons import Why, and_in_clusters
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import ResourceSet, with_own_topology
 from fluxsched.core.text import there_are
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.executor.base import TERMINATING, JobLaunch, Measured, Reports, ResumedJob
@@ -325,7 +325,8 @@ class Clusters:
     def mirrors(self) -> list[tuple[str, ResourceSet]]:
         """Return the targets of each configured cluster in this instance's R, for a reload of the inventory."""
         resources = self._resource.module.resources
-        return [(name, resources.restrict(loop.offered.targets)) for name, loop in self._loops.items() if loop.settings]
+        theirs = {name: loop.offered.targets for name, loop in self._loops.items() if loop.settings}
+        return [(name, with_own_topology(resources.restrict(targets))) for name, targets in theirs.items()]
 
     # -- assembly
 

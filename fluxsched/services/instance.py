@@ -229,9 +229,10 @@ class AgentService:
         self.embed(targets - self._reported)
 
     def brought(self, source: ResourceSet) -> ResourceSet:
-        """Return the targets that agents report on hosts that `source` lacks."""
+        """Return the targets that agents report on hosts that `source` lacks, under the switches of `source`."""
         resources = self._module.resources
-        return resources.restrict(self._reported - resources.ranks_on(source.nodelist)[0])
+        found = resources.restrict(self._reported - resources.ranks_on(source.nodelist)[0])
+        return found.with_topology(source.topology)
 
     def _hello(self, request: RpcRequest) -> None:
         wanted = request.payload(AgentHello)

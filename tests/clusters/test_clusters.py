@@ -560,6 +560,19 @@ async def test_a_bound_on_hops_holds_in_a_cluster_and_its_changes_are_followed(p
     await pair.running(pair.far)
 
 
+async def test_a_reload_takes_switches_away_beside_those_of_a_cluster(pair, tmp_path):
+    await begin(pair, tmp_path)
+    path = Path(pair.here.settings.config.name)
+    path.write_text(path.read_text().replace('"leaf0"', '"rack0"').replace("fake[0-1]", "fake1"))
+    await pair.near.ok("config.reload", {})
+    assert await switches(pair) == {
+        "rack0": "fake1",
+        "east:leaf0": "east:fake[0-1]",
+        "east:leaf1": "east:fake[2-3]",
+        "east:root": "east:leaf0,east:leaf1",
+    }
+
+
 # Clusters at a tcp port that keys open: real ports, keys in files.
 
 

@@ -507,6 +507,24 @@ async def test_a_reload_keeps_the_hosts_of_agents_and_only_them(world, eventuall
     site.check()
 
 
+async def test_a_reload_takes_switches_away_though_an_agent_has_brought_a_host(world):
+    switch = "[resource]\n[[topology.switch]]\nname = '{}'\nhosts = '{}'\n"
+    site = await world.bare(config=switch.format("leaf0", "x,new1"))
+    admin, agent, module = world.second(site), world.second(site), site.resource.module
+    await agent.ok("agent.hello", {"host": "new1", "heartbeat_s": 60.0, "R": r_of("new1")})
+    assert module.resources.topology.leaf_of == {"x": "leaf0", "new1": "leaf0"}
+    for text, leaf_of in (
+        (switch.format("rack0", "new1"), {"new1": "rack0"}),
+        (switch.format("rack0", "x"), {"x": "rack0"}),
+        ("[resource]\n", {}),
+    ):
+        Path(site.settings.config.name).write_text(text)
+        await admin.ok("config.reload")
+        assert module.resources.topology.leaf_of == leaf_of
+        assert list(module.resources.topology.switches) == sorted(set(leaf_of.values()))
+    site.check()
+
+
 async def test_a_lost_host_with_a_job_waits_for_the_job(world, timed, eventually):
     site = await world.instance(config=PATIENT)
     agent, user = world.second(site), world.second(site)
