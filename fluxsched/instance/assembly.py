@@ -65,6 +65,7 @@ from fluxsched.protocol.messages.common import InstanceInfo
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.resource.changes import joined, with_mirrors
 from fluxsched.resource.effects import Saved
+from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
 from fluxsched.services.health import HealthChecks
 from fluxsched.services.history import HistoryService, kept_conditions, look_at
@@ -168,8 +169,9 @@ class Assembly:
         self.agents = AgentService(self.resource, self.router, self.turns, config.resource)
         self.instance = InstanceService(self.router, self.info, self.stop, outside.restart)
         self.reloading = Reloading(
-            config, self.settings.reload, self.router, self.effects, self.modules, self.resource, self._replace_sources,
-            outside.read_keys, self._take_programs, self.settings.try_imports, outside.background, self._keep_config,
+            config, self.settings.reload, self.router, self.effects, self.modules, self.resource, self._inventory,
+            self._replace_sources, outside.read_keys, self._take_programs, self.settings.try_imports,
+            outside.background, self._keep_config,
         )  # fmt: skip
         self._common_services()
         MetricsService(
@@ -516,13 +518,17 @@ class Assembly:
             **({} if self.notify is None else {"notify": self.notify.report()}),
         }
 
-    def _replace_sources(self, wanted: ReloadRequest, sources: Sources) -> None:
-        """Replace the inventory by that of a reload. Raises Refused if the resource module does not accept it."""
+    def _inventory(self, sources: Sources) -> tuple[Inventory, dict[str, Idset]]:
+        """Return the inventory of a reload and its groups, with the targets of agents and of clusters."""
         inventory = sources.inventory
         if inventory.dynamic:
             whole, _ = joined(inventory.resources, self.agents.brought(inventory.resources))
             inventory = replace(inventory, resources=whole)
-        inventory, groups = with_mirrors(inventory, sources.groups, self.clusters.mirrors())
+        return with_mirrors(inventory, sources.groups, self.clusters.mirrors())
+
+    def _replace_sources(self, wanted: ReloadRequest, sources: Sources) -> None:
+        """Replace the inventory by that of a reload. Raises Refused if the resource module does not accept it."""
+        inventory, groups = self._inventory(sources)
         self.resource.reload(replace(inventory, method="reload"), groups, sources.outages, force=wanted.force)
         ours = self.resource.module.targets.admit(sources.source).resources
         if wanted.R is None and wanted.path is None:

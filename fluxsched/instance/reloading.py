@@ -21,6 +21,7 @@ from fluxsched.config.reader import (
     in_full,
     queue_configs,
 )
+from fluxsched.core.idset import Idset
 from fluxsched.core.topology import Topology
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.messaging.keys import AccessRules, AuthorizedKey, ReadKeys
@@ -28,6 +29,7 @@ from fluxsched.messaging.peers import RpcRequest
 from fluxsched.messaging.router import Router
 from fluxsched.protocol.messages.common import ConfigChange, ConfigReloadResponse
 from fluxsched.protocol.messages.resource import ReloadRequest
+from fluxsched.resource.inventory import Inventory
 from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.modules import ModuleService
 from fluxsched.services.resource import ResourceService
@@ -66,6 +68,7 @@ class Reloading:
         effects: JobEffects,
         modules: ModuleService,
         resource: ResourceService,
+        inventory: Callable[[Sources], tuple[Inventory, Mapping[str, Idset]]],
         replace_sources: Callable[[ReloadRequest, Sources], None],
         read_keys: ReadKeys | None,
         take_programs: Callable[[Config], None],
@@ -73,8 +76,9 @@ class Reloading:
         background: Writer | None = None,
         keep: Callable[[Mapping[str, Any]], None] = noted_nowhere,
     ) -> None:
-        """`replace_sources` replaces the inventory in use. It raises Refused if the resource module does not accept
-        it. `take_programs` takes up the programs of a configuration, `keep` stores the one in force.
+        """`inventory` returns the inventory of sources and its groups. `replace_sources` replaces that in use; it
+        raises Refused if the resource module does not accept it. `take_programs` takes up the programs of a
+        configuration, `keep` stores the one in force.
         """
         self._name = config.name
         self._try_imports = try_imports
@@ -82,6 +86,7 @@ class Reloading:
         self._tried: Mapping[str, Any] | None = None
         """Configuration whose new policies were tried, while it is applied."""
         self._import_faults: list[str] = []
+        self._inventory = inventory
         self._replace_sources = replace_sources
         self._router = router
         self._read_keys = read_keys
@@ -154,7 +159,7 @@ class Reloading:
         keys = None if self._read_keys is None else self._read_keys(config.access)
         busy = [*manager.queues.faults(queues), *self._modules.faults(config.queues)]
         if busy or self._import_faults:  # what the resource module alone has against it, it says when it is asked
-            busy += self._resource.module.reload_faults(sources.inventory, sources.groups, force=wanted.force)
+            busy += self._resource.module.reload_faults(*self._inventory(sources), force=wanted.force)
             faults = [*self._import_faults, *(f"{config.name}: {fault}" for fault in busy)]
             raise Refused("\n".join(faults), errno.EBUSY if busy else errno.EINVAL)
 

@@ -525,6 +525,21 @@ async def test_a_reload_takes_switches_away_though_an_agent_has_brought_a_host(w
     site.check()
 
 
+async def test_a_refused_reload_blames_no_host_that_an_agent_has_brought(world, timed, eventually):
+    config = "[resource]\n[queues.a]\n[queues.b]\n"
+    site = await world.instance(config=config)
+    agent, user = world.second(site), world.second(site)
+    await agent.ok("agent.hello", {"host": "new1", "heartbeat_s": 60.0, "R": r_of("new1", "0-63")})
+    job = timed("60s", ntasks=64, nodes=1, queue="a").to_json()
+    await user.ok("job-manager.submit", {"jobspec": job})
+    await eventually(lambda: str(site.resource.module.held) == "1")
+    changed = config.replace("[queues.a]", "groups.other = ''\n[queues.a]\ngroup = 'other'")
+    Path(site.settings.config.name).write_text(changed)
+    found, said = await user.refused("config.reload")
+    assert (found, said.count("\n"), "queue a has 1 active job" in said) == (errno.EBUSY, 0, True)
+    site.check()
+
+
 async def test_a_lost_host_with_a_job_waits_for_the_job(world, timed, eventually):
     site = await world.instance(config=PATIENT)
     agent, user = world.second(site), world.second(site)
