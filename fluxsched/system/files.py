@@ -319,6 +319,8 @@ TAIL_BYTES = 4096
 """Number of bytes read of a log's beginning and of its end."""
 TOLD_NAME = "told"
 """The file that names the log of which it was last said that its instance ended unexpectedly."""
+OF_STATE = ", state directory "
+"""Text of the first line of a log, which is written once an instance listens."""
 ENDED = "the instance has ended"
 """The last line of a log whose instance ended in good order."""
 DATED = ("the instance was killed", "the instance ends: ")
@@ -368,7 +370,7 @@ def keep_log(begun: ExitStack, run_directory: Path, statedir: Path | None, now_s
 
 def begin_line(uri: str, statedir: Path | None) -> str:
     """Return the first line of a log, which identifies the instance."""
-    return f"fluxsched {__version__}, process {os.getpid()}, at {uri}, state directory {statedir or 'none'}"
+    return f"fluxsched {__version__}, process {os.getpid()}, at {uri}{OF_STATE}{statedir or 'none'}"
 
 
 def last_end(statedir: Path | None = None) -> str | None:
@@ -421,12 +423,14 @@ def _statedir_of(path: Path) -> Path | None:
 
 def _last_log(uri: str) -> Path | None:
     """Return the log of the last instance at `uri` that has ended."""
-    mark = f" at {uri}, ".encode()
-    for path in _ended(logs_directory()):
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            if mark in file.read(TAIL_BYTES):
-                return path
-    return None
+    ended = _ended(logs_directory())
+    return next((path for path in ended if _has_at_its_beginning(path, f" at {uri}, ")), None)
+
+
+def _has_at_its_beginning(path: Path, text: str) -> bool:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return text.encode() in file.read(TAIL_BYTES)
+    return False
 
 
 def _make(home: Path) -> bool:
@@ -488,8 +492,9 @@ def _end(path: Path) -> str | None:
     when = "at" if any(mark in line for line in lines for mark in DATED) else "after"
     kept, statedir = path.resolve(), _statedir_of(path)
     said = f"ended unexpectedly {when} {datetime.fromtimestamp(at_s):%b%d %H:%M}: its log is {kept}"
-    if statedir is None or any(other.name > kept.name for other in kept.parent.glob("*.log")):
-        return said  # a later instance has its jobs
+    later = [other for other in kept.parent.glob("*.log") if other.name > kept.name]
+    if statedir is None or any(_has_at_its_beginning(other, OF_STATE) for other in later):
+        return said  # a later instance has its jobs, unlike a start that failed
     return f"{said}; `fluxsched start --statedir {quote(str(statedir))}`, with its other options, takes its jobs over"
 
 

@@ -57,6 +57,16 @@ def test_without_a_keeper_the_end_came_after_the_last_line(user: Any, daemon: An
     assert re.search(said, user.shell("true", "--fake", "1x1", "--statedir", "state").err)
 
 
+def test_a_start_that_failed_takes_no_jobs_over(user: Any, daemon: Any, kill_hard: Any, until: Any) -> None:
+    options = ("--fake", "1x1", "--statedir", "state")
+    here = daemon(*options)
+    kill_hard(here.pid())
+    until(lambda: here("jobs", status=1).err.endswith("takes its jobs over\n"))
+    user.process("start", *options, "--bind", "tcp://192.0.2.1:1", "--", "true", status=1)
+    assert len(logs(user, "state/logs")) == 2
+    assert here("jobs", status=1).err.endswith("takes its jobs over\n")
+
+
 async def test_an_instance_that_fails_leaves_its_log(world: Any, place: Path) -> None:
     instance = await world.instance(fake="1x1")
     world.instances.clear()
@@ -97,7 +107,9 @@ def test_no_start_is_advised_where_a_later_one_has_the_jobs(place: Path, tmp_pat
     first.write_text("begun\n")
     (place / first.name).symlink_to(first)
     assert str(kept_logs.last_end()).endswith("takes its jobs over")
-    (kept / "20260102-090000-2.log").write_text("begun\n")
+    (kept / "20260102-090000-2.log").write_text(f"{kept_logs.ENDED}\n")  # a start that failed
+    assert str(kept_logs.last_end()).endswith("takes its jobs over")
+    (kept / "20260102-100000-3.log").write_text(kept_logs.begin_line("ipc:///other", kept.parent))
     assert str(kept_logs.last_end()).endswith(f"its log is {first}")
 
 
