@@ -26,6 +26,10 @@ V = TypeVar("V")
 
 SPECS_KEPT = 2048
 """Jobspecs kept, least recently used first to go: more than sites have banks with jobs of a kind or two each."""
+OBJECTS_KEPT = 1024
+"""Objects of which derived values are kept: enough for jobs of a thousand banks in turn. With more, the caches of the
+processor are too small where no two jobspecs are alike.
+"""
 SPEC_BYTES_MAX = 16 * 1024
 """A larger jobspec is read each time."""
 MEMO_BYTES_MAX = 2 * 1024 * 1024
@@ -41,9 +45,20 @@ class PayloadMemo(Generic[V]):
     """Reads values out of messages: `kept` of at most `bytes_max` bytes are remembered, `memo_bytes_max` in all."""
 
     def __init__(
-        self, read: Callable[[bytes], V], kept: int, bytes_max: int, memo_bytes_max: int = MEMO_BYTES_MAX
+        self,
+        read: Callable[[bytes], V],
+        kept: int,
+        bytes_max: int,
+        memo_bytes_max: int = MEMO_BYTES_MAX,
+        *,
+        from_second: bool = False,
     ) -> None:
+        """`from_second`: remember values that are read a second time; others, if no two are alike, would only take
+        room in the processor's caches.
+        """
         self._read = read
+        self._seen: set[int] | None = set() if from_second else None
+        """Hashes of what was read once."""
         self._memo_bytes_max = memo_bytes_max
         self._kept = kept
         self._bytes_max = bytes_max
@@ -58,12 +73,20 @@ class PayloadMemo(Generic[V]):
             self._known.move_to_end(data)
             return known
         value = self._read(data)
-        if len(data) <= self._bytes_max:
+        if len(data) <= self._bytes_max and (self._seen is None or self._is_second(hash(data), self._seen)):
             self._known[data] = value
             self._known_bytes += len(data)
             while len(self._known) > self._kept or self._known_bytes > self._memo_bytes_max:
                 self._known_bytes -= len(self._known.popitem(last=False)[0])
         return value
+
+    def _is_second(self, key: int, seen: set[int]) -> bool:
+        if key in seen:
+            return True
+        if len(seen) >= self._kept:
+            seen.clear()
+        seen.add(key)
+        return False
 
 
 class Environments:
@@ -123,7 +146,7 @@ class JobspecMemo:
 
     def __init__(self, codec: Codec = MSGPACK, environments_kept: int = ENVIRONMENTS_KEPT) -> None:
         self._codec = codec
-        self._whole = PayloadMemo(self._read, SPECS_KEPT, SPEC_BYTES_MAX)
+        self._whole = PayloadMemo(self._read, SPECS_KEPT, SPEC_BYTES_MAX, from_second=True)
         self._resources = PayloadMemo(self._read_resources, SPECS_KEPT, SPEC_BYTES_MAX)
         self._attributes = PayloadMemo(self._read_attributes, SPECS_KEPT, SPEC_BYTES_MAX)
         self._environments = Environments(environments_kept)
@@ -190,7 +213,7 @@ class ObjectMemo(Generic[V]):
             return known[1]
         value = self._make(thing)
         size = 0 if self._size is None else self._size(value)
-        if len(self._made) >= SPECS_KEPT or self._made_bytes + size > self._memo_bytes_max:
+        if len(self._made) >= OBJECTS_KEPT or self._made_bytes + size > self._memo_bytes_max:
             self.clear()
         self._made[id(thing)] = (thing, value)
         self._made_bytes += size

@@ -111,6 +111,21 @@ def test_a_memo_is_bounded_in_bytes():
     assert read == [first, second, third, first], "the third has displaced the first, which was used last"
 
 
+def test_jobspecs_are_remembered_from_the_second_time_on():
+    """Where no two are alike, those that are kept cost more than they could spare."""
+    read = []
+    memo = PayloadMemo(lambda data: read.append(data) or data, 2, SPEC_BYTES_MAX, from_second=True)
+    for data in (b"1", b"2", b"1", b"1", b"2", b"2"):
+        memo.read(data)
+    assert read == [b"1", b"2", b"1", b"2"]
+    for data in (b"3", b"4", b"5", b"3"):
+        memo.read(data)
+    assert read[4:] == [b"3", b"4", b"5", b"3"]
+    spec, specs = framing.pack(_spec("a")), JobspecMemo()
+    first, second, third = [specs.read(spec) for _ in range(3)]
+    assert first is not second is third
+
+
 def test_what_is_made_of_objects_is_bounded_in_bytes():
     made = []
     memo = payload_memo.ObjectMemo(lambda thing: made.append(thing) or bytes(400), len, 1000)
