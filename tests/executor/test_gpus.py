@@ -287,6 +287,7 @@ def test_a_process_that_is_hidden_from_us_is_of_no_task(monkeypatch: pytest.Monk
     assert ancestor_among(os.getpid(), {parent}) is None
 
 
+@pytest.mark.plain_only("replaces a property")
 async def test_the_gpus_of_a_job_are_looked_up_only_while_nothing_is_sampled(
     shop: Any, smi: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,7 @@ async def test_what_cannot_be_pinned_runs_unpinned_and_says_so_once(shop, cores)
     assert "2 of the tasks run unpinned" in shop.text("stderr.0")
 
 
+@pytest.mark.plain_only("replaces a method")
 async def test_the_note_on_a_task_that_runs_already_empties_no_file_of_its(shop, tmp_path, monkeypatch):
     def written_first(streams, text, note=io.Streams.write_note):
         limit_s = time.monotonic() + 20.0

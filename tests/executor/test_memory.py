@@ -141,6 +141,7 @@ def test_only_a_delegated_group_with_memory_is_used(tmp_path, cgroups, delegated
     assert Cgroups.find(tmp_path / "fs", tmp_path / "none") is None
 
 
+@pytest.mark.plain_only("replaces a method")
 def test_a_job_gets_a_group_with_its_limit_and_its_tasks(shop, cgroups, delegated, monkeypatch):
     monkeypatch.setattr(Cgroups, "find", lambda: cgroups)
     guard = MemoryGuard(shop.turns, lambda jobid, note: None)
@@ -159,6 +160,7 @@ def test_a_job_gets_a_group_with_its_limit_and_its_tasks(shop, cgroups, delegate
     assert guard._watch._timer is None
 
 
+@pytest.mark.plain_only("replaces a method")
 def test_a_job_whose_group_cannot_be_made_is_watched(shop, cgroups, delegated, monkeypatch):
     monkeypatch.setattr(Cgroups, "find", lambda: cgroups)
     (delegated / "job-f2").mkdir()
