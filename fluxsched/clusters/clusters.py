@@ -554,8 +554,6 @@ START_KEY = "starttime"
 class LeaseExecutor:
     """Executor that forwards requests to the loop of the job's cluster; reports originate there."""
 
-    is_gated = False
-
     def __init__(
         self, reports: Reports, loop_of: Callable[[int], ClusterLoop | None], take: Callable[[int], Lease]
     ) -> None:

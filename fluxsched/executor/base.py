@@ -199,9 +199,6 @@ class Reports:
 class Executor(Protocol):
     """Runs jobs in one particular way."""
 
-    is_gated: bool
-    """True if a task runs only after all is stored that was decided before it, so `start` need not wait for that."""
-
     def resume(self, jobs: Sequence[ResumedJob], records: Mapping[int, object], settled: Callable[[], None]) -> None:
         """Take up the jobs of the instance before; called once, before all else, in the first turn.
 

@@ -207,8 +207,6 @@ class HostsJob:
 class HostsExecutor:
     """Executor of the jobs of an instance whose targets are on many hosts."""
 
-    is_gated = False
-
     def __init__(
         self, turns: Turns, reports: Reports, hosts: Iterable[str], make: MakeHost,
     ) -> None:  # fmt: skip

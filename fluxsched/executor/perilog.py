@@ -256,8 +256,6 @@ class PerilogJob:
 class PerilogExecutor:
     """Runs the prolog before each job, and the epilog after it; the jobs themselves are another executor's."""
 
-    is_gated = False
-
     def __init__(
         self, turns: Turns, reports: Reports, make: Callable[[Reports], Executor], new_id: Callable[[float], int],
         settings: Callable[[], TaskSettings], owner: Callable[[int], int], prolog: SiteProgram | None,

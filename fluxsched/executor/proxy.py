@@ -98,8 +98,6 @@ LIMITS = KeeperLimits()
 class KeeperExecutor:
     """Gives jobs to keepers, and reports what these report."""
 
-    is_gated = True
-
     def __init__(
         self, turns: Turns, reports: Reports, host: KeeperHost, kill_timeout_s: float, *, outlives: bool,
         limits: KeeperLimits = LIMITS, output: StoreOutput | None = None, hooks: TurnHooks | None = None,
@@ -402,15 +400,13 @@ class KeeperExecutor:
 
     def _settle(self) -> None:
         """Once all keepers have answered, have the processes ended that no keeper has, and start the jobs that never
-        ran. A keeper may have one of these from an instance that was killed before it had stored so, which ends first.
+        ran.
         """
         if self._is_settled or not all(link.is_known or link.patience is None for link in self._links):
             return
         if self._left:
             asked = {jobid for link in self._links for jobid in link.clearing or ()}
             self._clear({jobid: record for jobid, record in self._left.items() if jobid not in asked})
-            return
-        if any(link.unwanted for link in self._links):
             return
         self._is_settled = True
         for run in [run for run in self._runs.values() if run.link is None]:
@@ -507,9 +503,7 @@ class KeeperExecutor:
     def _ended(self, link: KeeperLink, jobid: int) -> bool:
         """Record that the job has no process any more; return whether that was unknown."""
         link.jobs.discard(jobid)
-        if jobid in link.unwanted:
-            self._reports.stored(lambda: self._turns.post(lambda: self._unwanted_ended(link, jobid)))
-            return False
+        link.unwanted.discard(jobid)
         run = self._run_of(link, jobid)
         if run is None:
             return False
@@ -520,13 +514,6 @@ class KeeperExecutor:
         if link.is_retiring:
             self._retire(link)
         return True
-
-    def _unwanted_ended(self, link: KeeperLink, jobid: int) -> None:
-        """Go on without a job of which the keeper has just been told that its end is stored: it takes another of that
-        id now.
-        """
-        link.unwanted.discard(jobid)
-        self._settle()
 
 
 def _unhandled(link: KeeperLink, one: Any, fault: Exception) -> None:

@@ -186,8 +186,17 @@ class RemoteKeeper(KeeperExecutor):
         self._reports.node_failed(jobid, f"host {self._name} was lost")
 
     def _settle(self) -> None:
-        if self._fence is None or any(link.is_known for link in self._links):
+        if self._is_settled or (self._fence is not None and not any(link.is_known for link in self._links)):
+            return
+        if not any(link.unwanted for link in self._links):
             super()._settle()
+
+    def _ended(self, link: KeeperLink, jobid: int) -> bool:
+        was_unwanted = jobid in link.unwanted
+        was_known = super()._ended(link, jobid)
+        if was_unwanted:
+            self._settle()
+        return was_known
 
     def _why_cleared(self) -> str:
         return f"the keeper of its tasks on {self._name} was killed" if self._is_anew else super()._why_cleared()

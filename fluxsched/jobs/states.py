@@ -272,9 +272,7 @@ class ToScheduler(msgspec.Struct, frozen=True, gc=False):
 
 
 class StartShells(msgspec.Struct, frozen=True, gc=False):
-    """Start the job's shells on this R, after commit or where they wait for that: by then the job may have grown by
-    more, which is not stored.
-    """
+    """Start the job's shells, after commit, on this R: by then the job may have grown by more, which is not stored."""
 
     jobid: int
     R: dict[str, Any]

@@ -202,7 +202,6 @@ class JobEffects:
 
     def _end_turn(self) -> None:
         """Have all that waits for the disk done in one go: a closure a job and kind costs more than its work."""
-        self._starts = self._launch_gated(self._starts)
         news, starts, given, after = self._unpublished_events, self._starts, self._released_targets, self._after
         if not (news or starts or given or after):
             return
@@ -357,18 +356,6 @@ class JobEffects:
             self.perform(self.manager.due(self.turns.clock.wall_s()))
 
     # -- execution ----------------------------------------------------------------------------------------------
-
-    def _launch_gated(self, starts: list[effect.StartShells | Resize]) -> list[effect.StartShells | Resize]:
-        """Launch those jobs whose executor waits for the disk itself, so that both go on meanwhile; return the other
-        starts.
-        """
-        left: list[effect.StartShells | Resize] = []
-        for one in starts:
-            if isinstance(one, effect.StartShells) and self._executor_of(self.manager.jobs.active[one.jobid]).is_gated:
-                self._launch(one)
-            else:
-                left.append(one)
-        return left
 
     def _launch(self, one: effect.StartShells) -> None:
         jobid = one.jobid

@@ -265,7 +265,7 @@ async def test_after_a_restart_jobs_are_adopted_started_or_cleared(bench):
     assert keeper.words(msg.SignalJob) == [msg.SignalJob(8, 9)], "the store knows nothing of it"
     assert keeper.words(msg.ClearProcesses)[0].records.keys() == {3, 9}
     assert not bench.settled
-    keeper.say(msg.ProcessesCleared({3: "process 5 of the job outlived it", 9: "-"}), msg.JobFinished(1, 8, 9))
+    keeper.say(msg.ProcessesCleared({3: "process 5 of the job outlived it", 9: "-"}))
     await bench.until(lambda: bench.settled)
     await bench.until(lambda: keeper.started == [2, 5])
     assert bench.reported("opened") == [(1,)]
@@ -273,24 +273,6 @@ async def test_after_a_restart_jobs_are_adopted_started_or_cleared(bench):
         3: "the instance was restarted; process 5 of the job outlived it",
         4: "it was ended before its tasks ran",
     }
-
-
-async def test_a_job_whose_start_was_not_stored_begins_anew_when_its_keeper_has_forgotten_it(bench):
-    bench.left = [Played()]
-    bench.resume()
-    [keeper] = bench.keepers
-    await bench.until(lambda: keeper.words(msg.KeeperHello))
-    keeper.welcome(2)
-    await bench.until(lambda: keeper.words(msg.SignalJob) == [msg.SignalJob(2, 9)])
-    bench.executor.start(bench.launch(2))
-    keeper.say(msg.JobSpawned(3, 2, RECORD))
-    await bench.until(lambda: keeper.words(msg.Stored))
-    assert not bench.settled
-    assert not keeper.started
-    keeper.say(msg.JobFinished(4, 2, 9))
-    await bench.until(lambda: keeper.started)
-    assert keeper.words(msg.Stored, msg.StartJob)[1:] == [msg.Stored(4), *keeper.words(msg.StartJob)]
-    assert bench.said == []
 
 
 async def test_a_signal_that_ends_nothing_waits_for_the_tasks_after_a_restart(bench):

@@ -250,27 +250,14 @@ async def test_a_job_begins_with_what_is_stored_and_not_with_what_it_grew_by_mea
     assert executor.told == [("start", r_of("0")), ("grow", r_of("3"))]
 
 
-@pytest.mark.parametrize("is_gated", [True, False])
-async def test_a_start_waits_for_the_disk_unless_the_tasks_do(world, eventually, is_gated):
-    site = await world.instance(fake="4x2")
-    executor = site.effects.executors["test"] = Recorder(site)
-    executor.is_gated = is_gated
-    await world.second(site).ok("job-manager.submit", {"jobspec": ELASTIC})
-    await eventually(lambda: executor.told)
-    assert executor.alloc_was_stored is not is_gated
-
-
 class Recorder:
     """An executor that notes what it is told."""
-
-    is_gated = False
 
     def __init__(self, site):
         self.site, self.told = site, []
 
     def start(self, job):
         self.told.append(("start", job.R))
-        self.alloc_was_stored = bool(self.site.store.read("SELECT 1 FROM job_log WHERE ifnull(R, '') != ''"))
 
     def grow(self, jobid, r):
         self.told.append(("grow", r))
