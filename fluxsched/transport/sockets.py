@@ -309,8 +309,6 @@ class Pump:
 
     def __init__(self, kind: int, events: int, context: Context | None) -> None:
         self.closed = False
-        self.may_have_events = True
-        """False on a loop that has seen none since the last call of `events`: each question costs two system calls."""
         self._owned = context is None
         self._context: Context = context if context is not None else zmq.Context()
         self._socket = _opened(self._context, kind)
@@ -370,7 +368,6 @@ class Pump:
 
     def _on_event(self) -> None:
         _Backend.get(self._monitor, _EVENTS)  # takes the edge; the events are read with the messages
-        self.may_have_events = True
         self.nudge()
 
     def nudge(self) -> None:
@@ -395,7 +392,6 @@ class Pump:
     def events(self) -> list[tuple[int, int]]:
         """Return the events of the monitor since the last call: (event, descriptor)."""
         events: list[tuple[int, int]] = []
-        self.may_have_events = self._loop is None
         try:
             while _readable(self._monitor):
                 events.append(_EVENT.unpack(self._monitor.recv(_NOBLOCK)))

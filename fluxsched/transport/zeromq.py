@@ -323,8 +323,7 @@ class ZmqServer:
     def receive(self, limit: int) -> list[Arrived | Lost]:
         if self._pump.closed:
             return []
-        if self._pump.may_have_events:
-            self._follow()
+        self._follow()
         roster = self._roster
         if roster.ending:
             roster.settle(self._pump.now_s())
@@ -496,7 +495,7 @@ class ZmqClient:
     def receive(self, limit: int) -> list[list[bytes]]:
         if self._pump.closed:
             return []
-        if self._pump.may_have_events and self._pump.events() and self._ended_s is None:
+        if self._pump.events() and self._ended_s is None:
             self._ended_s = self._pump.now_s()
         settled = self._ended_s is not None and self._pump.now_s() >= self._ended_s + CLIENT_SETTLE_MS / 1e3
         messages, dry = self._drain(limit)
