@@ -116,16 +116,16 @@ async def kept():
 BEGUN = msg.KeeperSettings("/spool", {}, None, 5.0, True)
 
 
-async def test_equal_jobspecs_are_read_once_and_a_wrong_one_fails_its_job_alone(kept):
+async def test_jobs_with_equal_jobspecs_share_one_and_a_wrong_one_fails_its_job_alone(kept):
     jobspec = msg.packed_jobspec(Jobspec.from_command(["true"], environment={"LANG": "C"}))
     wrong = msgspec.Raw(msgspec.msgpack.encode({"version": 1}))
-    starts = [msg.StartJob(jobid, 0, wrong if jobid == 2 else jobspec, {}) for jobid in (1, 2, 3)]
+    starts = [msg.StartJob(jobid, 0, wrong if jobid == 2 else jobspec, {}) for jobid in (1, 2, 3, 4)]
     with kept.instance(BEGUN, *starts):
         await kept.until(lambda: len(kept.heard) >= 2)
-    first, third = kept.made[0].launched
-    assert (first.jobid, third.jobid, first.settings.spool) == (1, 3, Path("/spool"))
-    assert first.jobspec is third.jobspec
-    assert first.jobspec.environment == {"LANG": "C"}
+    first, third, fourth = kept.made[0].launched
+    assert (first.jobid, fourth.jobid, first.settings.spool) == (1, 4, Path("/spool"))
+    assert third.jobspec is fourth.jobspec
+    assert first.jobspec.environment == third.jobspec.environment == {"LANG": "C"}
     welcome, failed = kept.heard
     assert isinstance(welcome, msg.KeeperWelcome)
     assert isinstance(failed, msg.JobFailed)

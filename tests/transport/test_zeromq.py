@@ -19,7 +19,7 @@ import zmq
 
 from fluxsched.errors import Disconnected, InvalidValue, LimitExceeded, Refused
 from fluxsched.transport import sockets, zeromq
-from fluxsched.transport.base import PARTS_MAX, Lost
+from fluxsched.transport.base import PARTS_MAX, Arrived, Lost
 from fluxsched.transport.zeromq import BlockingClient, ZmqClient, ZmqServer
 
 
@@ -102,6 +102,29 @@ async def test_a_chosen_identity_that_comes_back_at_once_is_a_new_peer(ipc: Any)
     await server.until(lambda: len(server.lost) == 2)
     assert server.lost[1].peer == new
     assert server.end.peers() == 0
+
+
+async def test_an_identity_that_comes_back_while_the_loop_is_busy_is_answered(ipc: Any) -> None:
+    server, loop = ipc.server(), asyncio.get_running_loop()
+    first = Plain(server, b"bob")
+    first.send(b"", b"one")
+    await server.until(lambda: server.arrived)
+    taken: list[Any] = []
+
+    def return_to_a_busy_loop() -> Plain:
+        loop.call_soon(lambda: taken.extend(server.end.receive(100)))  # before the loop looks at any descriptor
+        first.close()
+        second = Plain(server, b"bob")
+        second.send(b"", b"two")
+        time.sleep(0.1)
+        return second
+
+    second = return_to_a_busy_loop()
+    await server.until(lambda: [*taken, *server.lost])
+    two = next(one for one in [*taken, *server.arrived[1:]] if isinstance(one, Arrived))
+    server.send(two.peer, [b"", b"welcome"])
+    assert await asyncio.to_thread(second.socket.poll, 5000)
+    second.close()
 
 
 async def test_what_was_unread_when_an_identity_came_back_still_belongs_to_the_former_peer(ipc: Any) -> None:
