@@ -252,7 +252,7 @@ class Moves:
         moving = targets - groups.all_leaving - members[goal]
         if graceful:
             drain = Drain(now_s, f"moving to group {goal}", user, for_move=True)
-            self._drains.add(moving & self._target_use.held, drain)
+            self._drains.add((moving & self._target_use.held) - members[EXCLUDE], drain)  # nobody schedules these
             groups.waiting |= moving
         else:
             self.begin(moving)

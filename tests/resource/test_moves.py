@@ -317,6 +317,16 @@ def test_graceful_exclude_and_include(h):
     assert h.members("default") == "0-4"
 
 
+def test_an_excluded_target_under_a_job_is_not_drained_to_move_on(start, r):
+    h = start(dynamic=True, groups={"exclude": "3"}, running=[(1, "3")])
+    h.set("lost", "3")
+    h.add(r("0", "node3"))
+    h.include("3", graceful=True)
+    assert (h.members("exclude"), h.drained()) == ("3", {})
+    h.unhold(1, "3")
+    assert (h.members("default"), h.drained()) == ("0-7", {})
+
+
 def test_graceful_leaves_the_drain_that_was_there(h):
     h.hold(1, "0")
     h.drain("0", "broken fan")

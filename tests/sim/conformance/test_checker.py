@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from fluxsched.sched.policies.backfill import Easy
 from fluxsched.sched.policy import LEAST_LOST, Pending, Start, placement_of
 from fluxsched.sched.registry import make
 from fluxsched.sim import conformance as suite
@@ -26,9 +27,10 @@ def test_rounding_excuses_who_waits_as_it_excuses_who_starts():
 
 
 def test_what_the_engine_asks_of_a_policy_it_learns_of_the_one_that_is_checked():
-    policy = make("easy", {"placement": LEAST_LOST})
-    policy.GROWS = True
-    checker = Harness(policy, "1x1").checker
+    class Growing(Easy):
+        GROWS = True
+
+    checker = Harness(Growing(placement=LEAST_LOST), "1x1").checker
     assert (checker.GROWS, placement_of(checker)) == (True, LEAST_LOST)
 
 
