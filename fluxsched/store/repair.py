@@ -77,14 +77,17 @@ def make_sound(path: Path, has_jobs: bool, *, accept_loss: bool = False) -> str 
     following = _named(path, NEXT_SUFFIX)
     if following.exists():
         return _take_place(following, path)
-    if has_jobs and not path.exists() and not is_filled(_named(path, LOG_SUFFIX)):
+    has_log = is_filled(_named(path, LOG_SUFFIX))
+    if (has_jobs or has_log) and not path.exists():
         missing = f"{path} is missing, though jobs have run on this state"
         if not accept_loss:
             raise FluxschedError(
                 f"{missing}. Nothing was changed: put the file back, restore a backup into a new directory (fluxsched "
                 "restore), or start with --salvage to continue without any jobs, drains and groups"
             )
-        return f"{missing}: it has no jobs, drains or groups any more"
+        aside = _set_aside(path, path.parent.stat().st_mtime)  # else this would be asked again after a kill
+        kept = f"; its log is kept as {_named(aside, LOG_SUFFIX)}" if has_log else ""
+        return f"{missing}: it has no jobs, drains or groups any more{kept}"
     if path.is_dir():
         raise FluxschedError(f"{path} is a directory, where the state was to be a file: move it away")
     fault = fault_at_start(path, has_jobs)
@@ -211,17 +214,22 @@ def sync(path: Path) -> None:
 
 
 def _take_place(following: Path, path: Path) -> str:
-    """Rename the damaged file with its log and the record of its commits, then have the next one take its place."""
-    at = datetime.fromtimestamp(following.stat().st_mtime)
-    aside = _named(path, f".damaged-{at:%Y%m%d-%H%M%S}")
+    """Have the next file take the place of the damaged one, which is kept; return the notice of that."""
+    aside = _set_aside(path, following.stat().st_mtime)
+    following.rename(path)
+    sync(path.parent)
+    return f"the state was damaged and is kept as {aside}"
+
+
+def _set_aside(path: Path, at_s: float) -> Path:
+    """Rename what is there of a damaged file, its log and the record of its commits; return the file's new name."""
+    aside = _named(path, f".damaged-{datetime.fromtimestamp(at_s):%Y%m%d-%H%M%S}")
     for suffix in (COMMIT_SUFFIX, LOG_SUFFIX, ""):
         with suppress(FileNotFoundError):
             _named(path, suffix).rename(_named(aside, suffix))
     _named(path, INDEX_SUFFIX).unlink(missing_ok=True)
     sync(path.parent)
-    following.rename(path)
-    sync(path.parent)
-    return f"the state was damaged and is kept as {aside}"
+    return aside
 
 
 def _named(path: Path, suffix: str) -> Path:

@@ -268,6 +268,22 @@ def test_an_empty_file_is_new_only_where_no_job_has_run(path):
     assert not path.exists()
 
 
+def test_a_log_without_its_file_is_set_aside_if_that_is_accepted(path):
+    log, record = path.with_name("state.sqlite-wal"), path.with_name("state.sqlite-commit")
+    path.unlink()
+    log.write_bytes(b"of a killed instance")
+    record.write_bytes(b"7\n")
+    with pytest.raises(FluxschedError, match=r"is missing, though jobs have run on this state.*put the file back"):
+        make_sound(path, has_jobs=False)
+    assert log.exists()
+    notice = str(make_sound(path, has_jobs=True, accept_loss=True))
+    assert not any(one.exists() for one in (path, log, record))
+    [kept] = path.parent.glob("*-wal")
+    assert notice.endswith(f"groups any more; its log is kept as {kept}")
+    assert kept.read_bytes() == b"of a killed instance"
+    assert make_sound(path, has_jobs=False) is None
+
+
 def test_a_large_file_is_checked_after_an_end_that_was_not_clean(path, monkeypatch):
     monkeypatch.setattr(repair, "CHECKED_BYTES", 4096)
     damage_page_of(path, "job_log_jobid", middle)
