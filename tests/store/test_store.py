@@ -190,17 +190,20 @@ async def test_events_that_many_jobs_log_alike_are_read_once_and_every_job_has_i
 @pytest.mark.parametrize("opened", [0, 1, 2])
 def test_a_connection_that_cannot_be_opened_is_reported(opened, tmp_path, monkeypatch):
     connections = [sqlite3.connect(tmp_path / "state", check_same_thread=False) for _ in range(opened)]
+    left = [*connections]
 
     def connect(*_, **__):
-        if not connections:
+        if not left:
             raise sqlite3.OperationalError("unable to open database file")
-        return connections.pop()
+        return left.pop()
 
     threads = threading.active_count()
     monkeypatch.setattr(sqlite3, "connect", connect)
     with pytest.raises(FluxschedError, match=r"cannot open the state in .*state: unable to open"):
         Store(tmp_path / "state", Turns(SystemClock()))
     assert threading.active_count() == threads
+    for connection in connections:
+        connection.close()
 
 
 async def test_what_is_in_the_log_alone_is_found_by_the_next_store(tmp_path):
