@@ -293,8 +293,7 @@ class Request:
     @property
     def is_fixed(self) -> bool:
         """Return whether the request is of one part without a range."""
-        slots, nodes = self.slots, self.nodes
-        return not self.parts and slots.min == slots.max and (nodes is None or nodes.min == nodes.max)
+        return not self.parts and self.slots.is_fixed and (self.nodes is None or self.nodes.is_fixed)
 
     @property
     def each_part(self) -> tuple[Request, ...]:

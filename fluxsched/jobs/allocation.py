@@ -238,7 +238,7 @@ class Allocation:
         self._lifecycle.grants.add(job.id, grant)
         self._lifecycle.begin(now_s)
         self._answered(link, job)
-        job.kept_annotations = merged
+        job.annotations = merged
         self._lifecycle.run(job, R, grant, merged)
         return self._lifecycle.end()
 

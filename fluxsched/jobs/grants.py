@@ -225,8 +225,7 @@ class Grants:
 
         Raises RemoteProtocolError naming cores and jobs, or amounts, and then nothing has changed.
         """
-        if grant.shared or len(grant.parts) > 1 or grant.parts[0].amounts:  # few have any
-            self._check_amounts(jobid, grant)
+        self._check_amounts(jobid, grant)
         self.adopt(jobid, grant)
 
     def extend(self, jobid: int, grant: Grant) -> None:
@@ -245,6 +244,8 @@ class Grants:
         self._book(jobid, grant)
 
     def _check_amounts(self, jobid: int, grant: Grant) -> None:
+        if not grant.shared and len(grant.parts) == 1 and not grant.parts[0].amounts:
+            return  # so are most
         asked = [(part.ids, part.amounts) for part in grant.parts if part.amounts]
         there = self._there() if (asked or grant.shared) and self._there is not None else None
         if there is not None and (lacking := self._usage.lacking(asked, grant.shared, there)):

@@ -522,7 +522,7 @@ class Job(JobSummary, eq=False, gc=False):
 
     def grant(self, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
         """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
-        self.packed_r, self.ranks, self.nodelist = _packed(R), grant.ranks, grant.nodelist
+        self.R, self.ranks, self.nodelist = R, grant.ranks, grant.nodelist
         self.ncores, self.ngpus, self.properties = grant.ncores, grant.ngpus, grant.properties
         self.by_part, self.switch = grant.by_part, grant.switch
         self.starttime_s, self.expiration_s = grant.starttime_s, grant.expiration_s
@@ -601,9 +601,8 @@ def sched_jobspec(job: Job) -> dict[str, Any]:
     """Return the jobspec for the scheduler (RFC 27): with all updates, without the environment."""
     assert job.jobspec is not None
     tree = job.jobspec.bare
-    if job.overrides is not None:
-        for path, value in job.overrides.items():
-            tree = with_path(tree, path, value)
+    for path, value in (job.overrides or {}).items():
+        tree = with_path(tree, path, value)
     return tree
 
 

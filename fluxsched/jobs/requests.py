@@ -116,7 +116,7 @@ class Requests:
         job = Job(jobid, queue, jobspec=jobspec)
         self._lifecycle.begin(now_s)
         self._lifecycle.submit(job, userid, urgency, flags, depends=bool(dependencies))
-        link = self._lifecycle.links.serving(queue.config.group)
+        link = self._lifecycle.links.serving(queue.group)
         if link is None or not link.ready:
             self._lifecycle.links.unjudged.add(jobid)
         if dependencies:

@@ -186,7 +186,7 @@ class JobTable:
 
     def get(self, jobid: int) -> JobSummary:
         """Return the job, active or kept. Raises Refused (ENOENT)."""
-        found = self.active.get(jobid) or self._inactive.get(jobid) or self.find(jobid)
+        found = self.active.get(jobid) or self.find(jobid)
         if found is None:
             gone = "it never existed, or it ended so long ago that only its record is left"
             raise Refused(f"job {format_f58(jobid)} is not known: {gone}", errno.ENOENT)

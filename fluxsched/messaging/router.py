@@ -51,15 +51,12 @@ from fluxsched.protocol import framing
 from fluxsched.protocol.framing import (
     CONTROL,
     NORESPONSE,
-    PAYLOAD,
     REQUEST,
     RESPONSE,
     ROLE_LOCAL,
     ROLE_NONE,
     ROLE_OWNER,
     ROLE_USER,
-    ROUTE,
-    TOPIC,
     USERID_UNKNOWN,
     Message,
     decode,
@@ -320,7 +317,7 @@ class Router:
 
     def request(self, peer: Peer, topic: str, payload: object) -> None:
         """Send a request without a matchtag (`sched.alloc` and its like)."""
-        self.send(peer, Message(REQUEST, topic, framing.pack(payload), TOPIC | ROUTE | PAYLOAD))
+        self.send(peer, make_request(topic, framing.pack(payload)))
 
     def call(
         self, peer: Peer, topic: str, payload: bytes | None, answered: Answered, *, is_question: bool = False
@@ -477,8 +474,8 @@ class Router:
     def _handle(self, request: RpcRequest) -> None:
         message = request.message
         request.peer.rates.check_request(request.peer.in_flight, self.turns.clock.monotonic_s)
-        if message.aux1 not in (0, 0xFFFFFFFF):  # the rank that it is for
-            raise FluxschedError(f"no such rank: {message.aux1}; this instance has rank 0", errno.EHOSTUNREACH)
+        if message.nodeid not in (0, 0xFFFFFFFF):
+            raise FluxschedError(f"no such rank: {message.nodeid}; this instance has rank 0", errno.EHOSTUNREACH)
         if not message.rolemask & ROLE_OWNER:
             self.permissions.check(request)
         found = self.services.find(message.topic, json=request.peer.json)

@@ -484,7 +484,7 @@ class TargetUse:
         under a running job.
         """
         before = self._jobs.get(jobid, EMPTY)
-        if targets is before or targets == before:
+        if targets == before:
             self._jobs.pop(jobid, None)
             self._raised.discard(jobid)
         elif targets <= before:

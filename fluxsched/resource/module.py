@@ -478,9 +478,7 @@ class ResourceModule:
         them.
         """
         idle = self._target_use.drop(jobid, targets)
-        if not idle or self._groups.nothing_moves:
-            return []
-        freed = self._groups.moving & Idset.of(idle)
+        freed = EMPTY if not idle or self._groups.nothing_moves else self._groups.moving & Idset.of(idle)
         if not freed:
             return []
         self._moves.settle(freed, now_s)

@@ -187,13 +187,13 @@ class SchedulingService:
     def _answer(self, peer: Peer, message: Message) -> None:
         if self._suspended:
             return
-        if (errnum := message.aux1) != 0:
+        if message.errnum:
             text = (message.payload or b"").decode(errors="replace")
-            raise FluxschedError(f"error response {errnum}: {text}", errnum)
+            raise FluxschedError(f"error response {message.errnum}: {text}", message.errnum)
         if peer not in self._groups:
             raise RemoteProtocolError("a response of a peer that has not sent hello")
         answer = ANSWER.read(message.payload)
-        manager, now_s = self._effects.manager, self._effects.turns.wall_s
+        manager, now_s = self._effects.manager, self._effects.now_s
         annotations = self.annotations.read(answer.annotations) if answer.annotations is not None else None
         if answer.type == msg.SUCCESS:
             if answer.R is None:

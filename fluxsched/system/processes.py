@@ -124,8 +124,8 @@ def group_exists(pgid: int) -> bool:
 
 
 def group_living(pgid: int) -> list[int]:
-    """Return the living processes of a group; cheap when the group has no process, not even a zombie."""
-    return [pid for pid, stat in living() if stat.pgid == pgid] if group_exists(pgid) else []
+    """Return the living processes of a group: all processes are looked at, so see first whether it exists."""
+    return [pid for pid, stat in living() if stat.pgid == pgid]
 
 
 def job_path(jobid: int, enclosing: str = "") -> str:
